@@ -1,0 +1,38 @@
+#include "memory/buffer.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/byte_size.h"
+
+namespace thimble {
+
+Buffer::Buffer(MemoryBudget& budget, const std::string& name, uint64_t bytes)
+    : reservation_(budget.Reserve(name, bytes)) {
+  if (bytes == 0) return;
+  void* pages =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) {
+    throw Error(ErrorCode::kRuntime, "the system refused " + FormatBytes(bytes) + " of memory for " +
+                                         name + ": " + std::strerror(errno));
+  }
+  data_ = static_cast<std::byte*>(pages);
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) ::munmap(data_, reservation_.bytes());
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : reservation_(std::move(other.reservation_)), data_(std::exchange(other.data_, nullptr)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(reservation_, other.reservation_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+}  // namespace thimble

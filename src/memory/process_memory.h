@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+namespace thimble {
+
+/// What the kernel says of this process.
+struct ProcessMemory {
+  uint64_t rss_bytes = 0;       // VmRSS
+  uint64_t peak_rss_bytes = 0;  // VmHWM
+  uint64_t major_faults = 0;
+  uint64_t minor_faults = 0;
+};
+ProcessMemory ReadProcessMemory();
+
+/// Bytes that the machine, or the cgroup where that is less, can still give to this process without
+/// swapping.
+uint64_t AvailableMemory();
+
+}  // namespace thimble
