@@ -1,0 +1,394 @@
+// Products of packed weights and activations. All paths sum each output in the same paired order;
+// they differ only in what they keep in registers. Compiled once for each SIMD target.
+
+#if defined(THIMBLE_KERNELS_MATMUL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_MATMUL_INL_H_
+#undef THIMBLE_KERNELS_MATMUL_INL_H_
+#else
+#define THIMBLE_KERNELS_MATMUL_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+#include "kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble {
+namespace HWY_NAMESPACE {
+namespace {
+
+// ---- few tokens: weights are decoded on their way from memory into the sums
+
+/// Up to this many tokens share one decoding without a buffer.
+constexpr size_t kFewTokens = kManyRegisters ? 4 : 2;
+
+/// Rows whose sums are in flight at once, so that their latencies overlap. MXFP4 has two streams
+/// for each row, and more than four rows would exceed the address registers.
+template <class Row, size_t kTokens>
+constexpr size_t kRowsAtOnce = kVector == 1                 ? 1
+                               : !kManyRegisters            ? (kTokens == 1 ? 4 : 2)
+                               : kTokens > 1                ? 4
+                               : std::is_same_v<Row, MxRow> ? 4
+                                                            : 8;
+
+template <size_t kRows, size_t kTokens>
+struct Sums {
+  Lanes16 of[kRows][kTokens];
+};
+
+/// Adds group g of each row times the matching group at x of each token.
+template <class Row, size_t kRows, size_t kTokens>
+HWY_INLINE void AddGroup(const Row* rows, size_t g, const float* x, size_t x_stride,
+                         Sums<kRows, kTokens>& sums) {
+  Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
+    V x_even[kTokens], x_odd[kTokens];
+    Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
+      x_even[t] = hn::LoadU(kF, x + t * x_stride + p * kVector);
+      x_odd[t] = hn::LoadU(kF, x + t * x_stride + kLanes + p * kVector);
+    });
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      V even, odd;
+      rows[r].Load(g, p, even, odd);
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
+        V& sum = sums.of[r][t].part[p];
+        sum = hn::MulAdd(even, x_even[t], sum);
+        sum = hn::MulAdd(odd, x_odd[t], sum);
+      });
+    });
+  });
+}
+
+/// Adds the last cols % 32 elements of each row; MXFP4 has none.
+template <class Row, size_t kRows, size_t kTokens>
+HWY_INLINE void AddTail(const Row* rows, const MatMulArgs& args, const float* x,
+                        Sums<kRows, kTokens>& sums) {
+  if constexpr (!std::is_same_v<Row, MxRow>) {
+    const size_t whole = args.w.cols / kGroup * kGroup;
+    const size_t tail_bytes = (args.w.cols - whole) * Row::kElementBytes;
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      const PaddedGroup group(rows[r].data + whole * Row::kElementBytes, tail_bytes);
+      const Row tail(group);
+      Sums<1, kTokens> row_sums;
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { row_sums.of[0][t] = sums.of[r][t]; });
+      AddGroup(&tail, 0, x + whole, args.x_stride, row_sums);
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = row_sums.of[0][t]; });
+    });
+  }
+}
+
+/// Outputs of kRows rows from `row` on, for kTokens tokens from `token` on.
+template <class Row, size_t kRows, size_t kTokens>
+void FewTokensTile(const MatMulArgs& args, size_t row, size_t token) {
+  const float* x = args.x + token * args.x_stride;
+  const std::array<Row, kRows> rows = [&]<size_t... r>(std::index_sequence<r...>)
+      THIMBLE_INLINE_LAMBDA {
+    return std::array<Row, kRows>{Row(args.w, row + r)...};
+  }
+  (std::make_index_sequence<kRows>());
+  Sums<kRows, kTokens> sums;
+  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+    Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = ZeroLanes(); });
+  });
+  const size_t groups = args.w.cols / kGroup;
+  // The same place in the rows that come next, so that a tile never starts with cold memory.
+  const size_t ahead = kRows * args.w.RowBytes();
+  for (size_t g = 0; g < groups; ++g) {
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].Prefetch(g, ahead); });
+    AddGroup(rows.data(), g, x + g * kGroup, args.x_stride, sums);
+  }
+  if (args.w.cols % kGroup != 0) AddTail(rows.data(), args, x, sums);
+  float* y = args.y + token * args.y_stride + row;
+  Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      y[t * args.y_stride + r] = SumOfLanes(sums.of[r][t]);
+    });
+  });
+}
+
+template <class Row, size_t kTokens>
+void FewTokens(const MatMulArgs& args) {
+  constexpr size_t kRows = kRowsAtOnce<Row, kTokens>;
+  size_t row = 0;
+  for (; row + kRows <= args.w.rows; row += kRows) {
+    FewTokensTile<Row, kRows, kTokens>(args, row, 0);
+  }
+  for (; row < args.w.rows; ++row) FewTokensTile<Row, 1, kTokens>(args, row, 0);
+}
+
+// ---- many tokens: weights are decoded once into a buffer, then used for all tokens of a block
+
+// A register tile of kTileRows x kTileTokens vectors of sums; per step it loads one vector of each
+// row and each token. Blocks: the decoded weights and one tile's activations stay in L1, one
+// block's sums and activations in L2.
+constexpr size_t kTileRows = kManyRegisters ? 8 : 4;
+constexpr size_t kTileTokens = 3;
+constexpr size_t kBlockRows = 16;
+constexpr size_t kBlockTokens = 66;
+constexpr size_t kBlockCols = 512;
+
+/// Decoded weights in the order of their use: sixteen packed columns of each row, then the next.
+using WeightTile = float[kBlockCols / kLanes][kTileRows][kLanes];
+
+struct ManyTokensBuffer {
+  alignas(64) WeightTile weights;
+  alignas(64) float sums[kBlockRows][kBlockTokens][kLanes];
+};
+
+template <class Row>
+HWY_INLINE void DecodeGroup(const Row& row, size_t g, float* evens, float* odds) {
+  Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
+    V even, odd;
+    row.Load(g, p, even, odd);
+    hn::StoreU(even, kF, evens + p * kVector);
+    hn::StoreU(odd, kF, odds + p * kVector);
+  });
+}
+
+/// Decodes columns [first, first + count) of a row into row r of the tile, zeros to the end of a
+/// group.
+template <class Row>
+HWY_INLINE void DecodePacked(const Row& row, size_t first, size_t count, size_t r,
+                             WeightTile& tile) {
+  const size_t groups = count / kGroup;
+  for (size_t g = 0; g < groups; ++g) {
+    DecodeGroup(row, first / kGroup + g, tile[2 * g][r], tile[2 * g + 1][r]);
+  }
+  if constexpr (!std::is_same_v<Row, MxRow>) {
+    const size_t tail = count % kGroup;
+    if (tail == 0) return;
+    const uint8_t* from = row.data + (first + groups * kGroup) * Row::kElementBytes;
+    const PaddedGroup group(from, tail * Row::kElementBytes);
+    DecodeGroup(Row(group), 0, tile[2 * groups][r], tile[2 * groups + 1][r]);
+  }
+}
+
+/// sums[r][t] += w[r] . x[t], lane by lane, over `cols` packed columns. Lanes are independent, so
+/// each vector of the sixteen lanes makes its own pass over the columns, in registers throughout.
+template <size_t kTokens>
+void ProductTile(const WeightTile& w, const float* x, size_t x_stride, size_t cols,
+                 float (*sums)[kBlockTokens][kLanes]) {
+  for (size_t lane = 0; lane < kLanes; lane += kVector) {
+    V sum[kTileRows][kTokens];
+    Unroll<kTileRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      Unroll<kTokens>([&](auto t)
+                          THIMBLE_INLINE_LAMBDA { sum[r][t] = hn::LoadU(kF, &sums[r][t][lane]); });
+    });
+    for (size_t chunk = 0; chunk < cols / kLanes; ++chunk) {
+      V xs[kTokens];
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
+        xs[t] = hn::LoadU(kF, x + t * x_stride + chunk * kLanes + lane);
+      });
+      Unroll<kTileRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+        V weights = hn::LoadU(kF, &w[chunk][r][lane]);
+        KeepInRegister(weights);
+        Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
+          sum[r][t] = hn::MulAdd(weights, xs[t], sum[r][t]);
+        });
+      });
+    }
+    Unroll<kTileRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      Unroll<kTokens>([&](auto t)
+                          THIMBLE_INLINE_LAMBDA { hn::StoreU(sum[r][t], kF, &sums[r][t][lane]); });
+    });
+  }
+}
+
+/// A rectangle of outputs, and the columns that are being added to it.
+struct Block {
+  size_t row, num_rows;
+  size_t token, num_tokens;
+  size_t col, num_cols;
+};
+
+/// Adds the block's columns to the sums of kTileRows rows from block row `r` on. Rows beyond the
+/// matrix are computed from whatever the buffer holds, and never stored.
+template <class Row>
+HWY_INLINE void AddRowTile(const MatMulArgs& args, const Block& block, size_t r,
+                           ManyTokensBuffer& buffer) {
+  const size_t rows = std::min(kTileRows, block.num_rows - r);
+  for (size_t i = 0; i < rows; ++i) {
+    const Row row(args.w, block.row + r + i);
+    DecodePacked(row, block.col, block.num_cols, i, buffer.weights);
+  }
+  const size_t cols = PackedCols(block.num_cols);
+  size_t t = 0;
+  const auto tokens_at = [&](size_t index) {
+    return args.x + (block.token + index) * args.x_stride + block.col;
+  };
+  const auto sums_at = [&](size_t index) {
+    return reinterpret_cast<float(*)[kBlockTokens][kLanes]>(&buffer.sums[r][index]);
+  };
+  for (; t + kTileTokens <= block.num_tokens; t += kTileTokens) {
+    ProductTile<kTileTokens>(buffer.weights, tokens_at(t), args.x_stride, cols, sums_at(t));
+  }
+  for (; t < block.num_tokens; ++t) {
+    ProductTile<1>(buffer.weights, tokens_at(t), args.x_stride, cols, sums_at(t));
+  }
+}
+
+template <class Row>
+void ManyTokensBlock(const MatMulArgs& args, Block block, ManyTokensBuffer& buffer) {
+  std::memset(buffer.sums, 0, sizeof(buffer.sums));
+  for (block.col = 0; block.col < args.w.cols; block.col += kBlockCols) {
+    block.num_cols = std::min(kBlockCols, args.w.cols - block.col);
+    for (size_t r = 0; r < block.num_rows; r += kTileRows) AddRowTile<Row>(args, block, r, buffer);
+  }
+  for (size_t t = 0; t < block.num_tokens; ++t) {
+    float* y = args.y + (block.token + t) * args.y_stride + block.row;
+    for (size_t r = 0; r < block.num_rows; ++r) {
+      Lanes16 sum;
+      Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
+        sum.part[p] = hn::LoadU(kF, &buffer.sums[r][t][p * kVector]);
+      });
+      y[r] = SumOfLanes(sum);
+    }
+  }
+}
+
+template <class Row>
+void ManyTokens(const MatMulArgs& args) {
+  ManyTokensBuffer buffer;
+  std::memset(buffer.weights, 0, sizeof(buffer.weights));
+  Block block{};
+  for (block.row = 0; block.row < args.w.rows; block.row += kBlockRows) {
+    block.num_rows = std::min(kBlockRows, args.w.rows - block.row);
+    for (block.token = 0; block.token < args.num_tokens; block.token += kBlockTokens) {
+      block.num_tokens = std::min(kBlockTokens, args.num_tokens - block.token);
+      ManyTokensBlock<Row>(args, block, buffer);
+    }
+  }
+}
+
+// ---- all formats and numbers of tokens
+
+template <class Row>
+void MatMulRows(const MatMulArgs& args) {
+  switch (args.num_tokens) {
+    case 1:
+      return FewTokens<Row, 1>(args);
+    case 2:
+      return FewTokens<Row, 2>(args);
+    case 3:
+      if constexpr (kFewTokens >= 3) return FewTokens<Row, 3>(args);
+      break;
+    case 4:
+      if constexpr (kFewTokens >= 4) return FewTokens<Row, 4>(args);
+      break;
+    default:
+      break;
+  }
+  ManyTokens<Row>(args);
+}
+
+void MatMul(const MatMulArgs& args) noexcept {
+  switch (args.w.format) {
+    case WeightFormat::kBF16:
+      return MatMulRows<BF16Row>(args);
+    case WeightFormat::kF32:
+      return MatMulRows<F32Row>(args);
+    case WeightFormat::kMXFP4:
+      return MatMulRows<MxRow>(args);
+  }
+}
+
+void PackActivations(const float* x, size_t cols, float* packed) noexcept {
+  for (size_t c = 0; c < cols; c += kGroup) {
+    const size_t count = std::min(kGroup, cols - c);
+    for (size_t i = 0; i < kGroup; ++i) {
+      packed[c + i % 2 * kLanes + i / 2] = i < count ? x[c + i] : 0.0f;
+    }
+  }
+}
+
+// ---- natural order
+
+/// Columns summed at once by TransposedTile: four times sixteen.
+constexpr size_t kTransposedParts = kVector == 1 ? 4 : 4 * kParts / (kManyRegisters ? 1 : 2);
+
+/// y[c] for kVectors vectors of columns from `col` on.
+template <class Row, size_t kVectors>
+void TransposedTile(const WeightMatrix& w, const float* x, size_t col, float* y) {
+  V sum[kVectors];
+  Unroll<kVectors>([&](auto i) THIMBLE_INLINE_LAMBDA { sum[i] = hn::Zero(kF); });
+  const uint8_t* from = w.data + col * Row::kElementBytes;
+  for (size_t r = 0; r < w.rows; ++r, from += w.RowBytes()) {
+    const V factor = hn::Set(kF, x[r]);
+    Unroll<kVectors>([&](auto i) THIMBLE_INLINE_LAMBDA {
+      const V weights = Row::LoadNatural(from + i * kVector * Row::kElementBytes);
+      sum[i] = hn::MulAdd(factor, weights, sum[i]);
+    });
+  }
+  Unroll<kVectors>([&](auto i)
+                       THIMBLE_INLINE_LAMBDA { hn::StoreU(sum[i], kF, y + col + i * kVector); });
+}
+
+/// y[c] for the last columns, fewer than a vector.
+template <class Row>
+void TransposedTail(const WeightMatrix& w, const float* x, size_t col, float* y) {
+  const size_t count = w.cols - col;
+  V sum = hn::Zero(kF);
+  for (size_t r = 0; r < w.rows; ++r) {
+    const uint8_t* from = w.data + r * w.RowBytes() + col * Row::kElementBytes;
+    const PaddedGroup group(from, count * Row::kElementBytes);
+    sum = hn::MulAdd(hn::Set(kF, x[r]), Row::LoadNatural(group.bytes), sum);
+  }
+  StoreFirst(sum, y + col, count);
+}
+
+template <class Row>
+void TransposedRows(const WeightMatrix& w, const float* x, float* y) {
+  constexpr size_t kStep = kTransposedParts * kVector;
+  size_t col = 0;
+  for (; col + kStep <= w.cols; col += kStep) TransposedTile<Row, kTransposedParts>(w, x, col, y);
+  for (; col + kVector <= w.cols; col += kVector) TransposedTile<Row, 1>(w, x, col, y);
+  if (col < w.cols) TransposedTail<Row>(w, x, col, y);
+}
+
+void TransposedMatVec(const WeightMatrix& w, const float* x, float* y) noexcept {
+  if (w.format == WeightFormat::kBF16) return TransposedRows<BF16Row>(w, x, y);
+  TransposedRows<F32Row>(w, x, y);
+}
+
+template <class Row>
+void DecodeNatural(const WeightMatrix& w, float* out) {
+  const size_t elements = w.rows * w.cols;
+  size_t i = 0;
+  for (; i + kVector <= elements; i += kVector) {
+    hn::StoreU(Row::LoadNatural(w.data + i * Row::kElementBytes), kF, out + i);
+  }
+  if (i == elements) return;
+  const PaddedGroup group(w.data + i * Row::kElementBytes, (elements - i) * Row::kElementBytes);
+  StoreFirst(Row::LoadNatural(group.bytes), out + i, elements - i);
+}
+
+void DecodeMx(const WeightMatrix& w, float* out) {
+  for (size_t r = 0; r < w.rows; ++r) {
+    const MxRow row(w, r);
+    for (size_t g = 0; g < w.cols / kMxGroup; ++g, out += kMxGroup) {
+      Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
+        V even, odd;
+        row.Load(g, p, even, odd);
+        hn::StoreInterleaved2(even, odd, kF, out + p * 2 * kVector);
+      });
+    }
+  }
+}
+
+void Decode(const WeightMatrix& w, float* out) noexcept {
+  switch (w.format) {
+    case WeightFormat::kBF16:
+      return DecodeNatural<BF16Row>(w, out);
+    case WeightFormat::kF32:
+      return DecodeNatural<F32Row>(w, out);
+    case WeightFormat::kMXFP4:
+      return DecodeMx(w, out);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

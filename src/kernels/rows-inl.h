@@ -1,0 +1,163 @@
+// One row of a weight matrix in each stored format, as groups of 32 elements decoded to float32.
+//
+// A row type offers, for group g and the compile-time part p of sixteen lanes,
+//   Load(g, p, even, odd)   elements 2l and 2l + 1 of the group, for each lane l of the part;
+//   Prefetch(g, ahead_bytes)  asks for the memory that far behind the group.
+// The formats whose rows may end in a short group can also be made from a PaddedGroup.
+// Compiled once for each SIMD target.
+
+#if defined(THIMBLE_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef THIMBLE_KERNELS_ROWS_INL_H_
+#undef THIMBLE_KERNELS_ROWS_INL_H_
+#else
+#define THIMBLE_KERNELS_ROWS_INL_H_
+#endif
+
+#include "base/weight_matrix.h"
+#include "hwy/cache_control.h"
+#include "kernels/lanes-inl.h"
+#include "kernels/mxfp4.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thimble {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kGroup = 32;
+
+/// Asks for memory ahead of its use: several rows are read at once, which is more
+/// streams, each crossing pages, than hardware prefetchers follow well. The address may lie beyond
+/// the matrix, which a prefetch forgives and pointer arithmetic does not.
+HWY_INLINE void PrefetchAhead(const uint8_t* p, size_t ahead_bytes) {
+  hwy::Prefetch(reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(p) + ahead_bytes));
+}
+
+/// kVector words from any address.
+HWY_INLINE U LoadWords(const uint8_t* p) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return hn::Set(kU, word);
+#else
+  return hn::BitCast(kU, hn::LoadU(hn::Repartition<uint8_t, decltype(kU)>(), p));
+#endif
+}
+
+/// kVector BF16 elements from any address, widened in their natural order.
+HWY_INLINE V LoadBF16(const uint8_t* p) {
+  uint16_t halves[kVector];
+  std::memcpy(halves, p, sizeof(halves));
+  const hn::Rebind<uint16_t, decltype(kU)> narrow;
+  return hn::BitCast(kF, hn::ShiftLeft<16>(hn::PromoteTo(kU, hn::LoadU(narrow, halves))));
+}
+
+HWY_INLINE V LoadF32(const uint8_t* p) { return hn::BitCast(kF, LoadWords(p)); }
+
+/// A copy of the last elements of a row, padded with zeros, since nothing may be read behind them.
+struct PaddedGroup {
+  uint8_t bytes[kGroup * sizeof(float)];
+  PaddedGroup(const uint8_t* p, size_t num_bytes) : bytes{} { std::memcpy(bytes, p, num_bytes); }
+};
+
+struct BF16Row {
+  static constexpr size_t kElementBytes = 2;
+  const uint8_t* data;
+
+  BF16Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
+  explicit BF16Row(const PaddedGroup& group) : data(group.bytes) {}
+
+  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
+    PrefetchAhead(data + g * kGroup * kElementBytes, ahead_bytes);
+  }
+
+  /// A word holds an even element below an odd one: this is why products are summed in pairs.
+  template <class Part>
+  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
+    const uint8_t* from = data + g * kGroup * kElementBytes + p * kVector * sizeof(uint32_t);
+    U words = LoadWords(from);
+    KeepInRegister(words);
+    even = hn::BitCast(kF, hn::ShiftLeft<16>(words));
+    odd = hn::BitCast(kF, hn::And(words, hn::Set(kU, 0xffff0000u)));
+  }
+
+  static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadBF16(p); }
+};
+
+struct F32Row {
+  static constexpr size_t kElementBytes = 4;
+  const uint8_t* data;
+
+  F32Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
+  explicit F32Row(const PaddedGroup& group) : data(group.bytes) {}
+
+  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
+    PrefetchAhead(data + g * kGroup * kElementBytes, ahead_bytes);
+  }
+
+  template <class Part>
+  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
+    const uint8_t* from = data + (g * kGroup + p * 2 * kVector) * kElementBytes;
+    const V low = LoadF32(from);
+    const V high = LoadF32(from + kVector * kElementBytes);
+#if HWY_TARGET == HWY_SCALAR
+    even = low;
+    odd = high;
+#else
+    even = hn::ConcatEven(kF, high, low);
+    odd = hn::ConcatOdd(kF, high, low);
+#endif
+  }
+
+  static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadF32(p); }
+};
+
+struct MxRow {
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  MxRow(const WeightMatrix& w, size_t row)
+      : codes(w.data + row * w.RowBytes()), scales(w.scales + row * (w.cols / kMxGroup)) {}
+
+  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
+    PrefetchAhead(codes + g * (kGroup / 2), ahead_bytes);
+  }
+
+  template <class Part>
+  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
+    const hn::Rebind<uint8_t, decltype(kU)> narrow;
+    const uint8_t* from = codes + g * (kGroup / 2) + p * kVector;
+    U pairs = hn::PromoteTo(kU, hn::LoadU(narrow, from));
+    KeepInRegister(pairs);
+    const V scale = hn::Set(kF, kE8M0[scales[g]]);
+    even = Decode(pairs, scale);
+    odd = Decode(hn::ShiftRight<4>(pairs), scale);
+  }
+
+  /// Value of the code in the low four bits of each lane, times the scale: exact.
+  static HWY_INLINE V Decode(U codes, V scale) {
+#if HWY_TARGET == HWY_AVX3
+    const V table = hn::Mul(hn::LoadU(kF, kE2M1.data()), scale);
+    // The instruction ignores all but four bits of an index; Highway's wrapper would demand zeros.
+    return V{_mm512_permutexvar_ps(codes.raw, table.raw)};
+#elif HWY_TARGET == HWY_AVX2
+    const V table = hn::Mul(hn::LoadU(kF, kE2M1.data()), scale);
+    const U index = hn::And(codes, hn::Set(kU, 7u));
+    const V magnitude = hn::TableLookupLanes(table, hn::IndicesFromVec(kF, index));
+    const U sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU, 0x80000000u));
+    return hn::Or(magnitude, hn::BitCast(kF, sign));
+#else
+    // Exponent and fraction moved to where float32 has them are off by a factor of 2^126.
+    const U magnitude = hn::ShiftLeft<22>(hn::And(codes, hn::Set(kU, 7u)));
+    const U sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU, 0x80000000u));
+    const V value = hn::BitCast(kF, hn::Or(magnitude, sign));
+    return hn::Mul(hn::Mul(value, hn::Set(kF, 0x1p126f)), scale);
+#endif
+  }
+};
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace thimble
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
