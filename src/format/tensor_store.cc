@@ -1,0 +1,244 @@
+#include "format/tensor_store.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "format/model_files.h"
+#include "format/safetensors.h"
+#include "format/tensor_names.h"
+#include "format/weight_index.h"
+#include "io/file.h"
+
+namespace thimble {
+namespace {
+
+constexpr size_t kNumRoles = static_cast<size_t>(TensorRole::kCount);
+constexpr size_t kNotMoe = std::numeric_limits<size_t>::max();
+constexpr int kOffsetBits = 48;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << kOffsetBits;
+
+bool IsConv(TensorRole role) {
+  return role == TensorRole::kQueryConv || role == TensorRole::kKeyConv ||
+         role == TensorRole::kValueConv;
+}
+
+bool IsResidualProjection(TensorRole role) {
+  return role == TensorRole::kAttnResProj || role == TensorRole::kMlpResProj ||
+         role == TensorRole::kOutputResProj;
+}
+
+using Shape = std::vector<uint64_t>;
+
+// The shape that the published files give a tensor of the trunk.
+Shape PublishedShape(const TensorSpec& spec) {
+  if (IsConv(spec.role)) return {spec.rows, 1, spec.cols};
+  if (IsMatrix(spec.role) || IsResidualProjection(spec.role)) return {spec.rows, spec.cols};
+  return {spec.cols};
+}
+
+bool ShapeFits(const TensorSpec& spec, const SafetensorsEntry& entry) {
+  if (spec.role == TensorRole::kALog) {
+    uint64_t count = 1;
+    for (const uint64_t dim : entry.shape) count *= dim;  // fits: the entry lies in its file
+    return count >= spec.cols;
+  }
+  if (IsConv(spec.role) && entry.shape == Shape{spec.rows, spec.cols}) return true;
+  return entry.shape == PublishedShape(spec);
+}
+
+std::string ExpectedShape(const TensorSpec& spec) {
+  if (spec.role == TensorRole::kALog) return "at least " + std::to_string(spec.cols) + " elements";
+  return "the shape " + FormatShape(PublishedShape(spec));
+}
+
+[[noreturn]] void FailTensor(const std::string& shard, const std::string& name,
+                             const std::string& what) {
+  throw Error(ErrorCode::kBadModel, shard + ": tensor '" + name + "': " + what +
+                                        "; config.json and shards must be of one model: check the "
+                                        "directory, or download it again");
+}
+
+}  // namespace
+
+// Fills a store from an index (or a lone shard) and the headers of the shards.
+class TensorStore::Builder {
+ public:
+  explicit Builder(const ModelConfig& config) : names_(config) {
+    store_.globals_.resize(kNumRoles);
+    store_.layers_.assign(config.num_layers(), std::vector<TensorExtent>(kNumRoles));
+    store_.num_experts_ = config.moe.num_experts;
+    size_t moe_layers = 0;
+    for (const LayerSpec& spec : config.layers) {
+      const bool is_moe = spec.feed_forward == FeedForwardKind::kMoe;
+      store_.moe_index_.push_back(is_moe ? moe_layers++ : kNotMoe);
+    }
+    store_.experts_.resize(moe_layers * config.moe.num_experts);
+    for (const ExpertTensorSpec& piece : ExpertTensors(config)) {
+      store_.piece_bytes_[static_cast<size_t>(piece.tensor)] = piece.Bytes();
+      store_.expert_bytes_ += piece.Bytes();
+    }
+    found_.assign(names_.size(), false);
+  }
+
+  TensorStore Build(const std::filesystem::path& dir) {
+    const WeightIndex index = LoadIndex(dir);
+    for (const std::string& shard : index.text_shards) AddShard(dir / shard, index);
+    CheckComplete(index);
+    return std::move(store_);
+  }
+
+ private:
+  // A checkpoint of one file has no index; then that file holds all.
+  WeightIndex LoadIndex(const std::filesystem::path& dir) const {
+    if (FileExists(dir / kIndexFile)) return ReadWeightIndex(dir / kIndexFile, names_);
+    if (!FileExists(dir / kSingleShardFile)) {
+      throw Error(ErrorCode::kBadModel, dir.string() + ": expected " + kIndexFile + " or " +
+                                            kSingleShardFile +
+                                            ", found neither; download the model again");
+    }
+    WeightIndex index;
+    index.text_shards = {kSingleShardFile};
+    index.shard_of.assign(names_.size(), 0);
+    return index;
+  }
+
+  void AddShard(const std::filesystem::path& path, const WeightIndex& index) {
+    if (!FileExists(path)) {
+      throw Error(ErrorCode::kBadModel,
+                  "the shard " + path.string() +
+                      " is missing; download it again, or check that the download finished");
+    }
+    const File file = File::Open(path);
+    if (file.size() >= kMaxFileBytes) {
+      throw Error(ErrorCode::kBadModel, path.string() + ": expected less than 2^48 bytes, found " +
+                                            std::to_string(file.size()));
+    }
+    shard_ = path.string();
+    store_.files_.push_back({path, file.size()});
+    for (const SafetensorsEntry& entry : ReadSafetensors(file)) AddEntry(entry, index);
+  }
+
+  void AddEntry(const SafetensorsEntry& entry, const WeightIndex& index) {
+    const TensorNames::Place place = names_.Find(entry.name);
+    if (place.kind == TensorNames::Kind::kIgnored) return;
+    if (place.kind == TensorNames::Kind::kUnknown) {
+      FailTensor(shard_, entry.name, "config.json does not call for it");
+    }
+    const uint16_t expected = index.shard_of[place.slot];
+    if (expected != CurrentFile()) {
+      FailTensor(shard_, entry.name,
+                 std::string("expected in ") + index.text_shards[expected] + ", as " + kIndexFile +
+                     " has it, found here");
+    }
+    found_[place.slot] = true;
+    if (place.kind == TensorNames::Kind::kExpert) {
+      AddPiece(place, entry);
+    } else {
+      AddExtent(place, entry);
+    }
+  }
+
+  void AddExtent(const TensorNames::Place& place, const SafetensorsEntry& entry) {
+    const TensorSpec& spec = *place.spec;
+    const std::optional<DType> dtype = ParseDType(entry.dtype);
+    if (dtype != DType::kBF16 && dtype != DType::kF32) {
+      FailTensor(shard_, entry.name, "expected BF16 or F32, found " + std::string(entry.dtype));
+    }
+    if (!ShapeFits(spec, entry)) {
+      FailTensor(shard_, entry.name,
+                 "expected " + ExpectedShape(spec) + ", found " + FormatShape(entry.shape));
+    }
+    auto& row =
+        place.kind == TensorNames::Kind::kGlobal ? store_.globals_ : store_.layers_[place.layer];
+    TensorExtent& extent = row[static_cast<size_t>(spec.role)];
+    extent = {.file = CurrentFile(),
+              .offset = entry.begin,
+              .dtype = *dtype,
+              .rows = spec.rows,
+              .cols = spec.cols};
+    if (spec.role == TensorRole::kALog) {
+      extent.cols = (entry.end - entry.begin) / SizeOf(*dtype);
+    }
+  }
+
+  void AddPiece(const TensorNames::Place& place, const SafetensorsEntry& entry) {
+    const ExpertTensorSpec& piece = *place.piece;
+    if (entry.dtype != NameOf(piece.dtype)) {
+      FailTensor(
+          shard_, entry.name,
+          "expected " + std::string(NameOf(piece.dtype)) + ", found " + std::string(entry.dtype));
+    }
+    const Shape expected = {piece.rows, piece.cols};
+    if (entry.shape != expected) {
+      FailTensor(
+          shard_, entry.name,
+          "expected the shape " + FormatShape(expected) + ", found " + FormatShape(entry.shape));
+    }
+    const size_t row = store_.moe_index_[place.layer] * store_.num_experts_ + place.expert;
+    store_.experts_[row][static_cast<size_t>(piece.tensor)] =
+        uint64_t{CurrentFile()} << kOffsetBits | entry.begin;
+  }
+
+  void CheckComplete(const WeightIndex& index) const {
+    for (size_t slot = 0; slot < found_.size(); ++slot) {
+      if (found_[slot]) continue;
+      const std::filesystem::path& shard = store_.files_[index.shard_of[slot]].path;
+      FailTensor(shard.string(), names_.NameOf(slot), "expected in this shard, found nowhere");
+    }
+  }
+
+  uint32_t CurrentFile() const { return static_cast<uint32_t>(store_.files_.size() - 1); }
+
+  TensorNames names_;
+  TensorStore store_;
+  std::vector<bool> found_;  // [slot]
+  std::string shard_;        // the one being read, for messages
+};
+
+TensorStore TensorStore::Open(const std::filesystem::path& dir, const ModelConfig& config) {
+  CheckModelDirectory(dir);
+  return Builder(config).Build(dir);
+}
+
+TensorStore::IndexReport TensorStore::CheckIndex(const std::filesystem::path& dir,
+                                                 const ModelConfig& config) {
+  CheckModelDirectory(dir);
+  const TensorNames names(config);
+  const WeightIndex index = ReadWeightIndex(dir / kIndexFile, names);
+  return {.num_tensors = index.num_tensors,
+          .num_text_tensors = names.size(),
+          .num_shards = index.num_shards,
+          .total_size = index.total_size};
+}
+
+const TensorExtent& TensorStore::Layer(size_t layer, TensorRole role) const {
+  THIMBLE_CHECK(layer < layers_.size() && role < TensorRole::kCount);
+  const TensorExtent& extent = layers_[layer][static_cast<size_t>(role)];
+  THIMBLE_CHECK(extent.rows != 0);
+  return extent;
+}
+
+const TensorExtent& TensorStore::Global(TensorRole role) const {
+  THIMBLE_CHECK(role < TensorRole::kCount);
+  const TensorExtent& extent = globals_[static_cast<size_t>(role)];
+  THIMBLE_CHECK(extent.rows != 0);
+  return extent;
+}
+
+ExpertExtent TensorStore::Expert(size_t layer, size_t expert) const {
+  THIMBLE_CHECK(layer < moe_index_.size() && moe_index_[layer] != kNotMoe);
+  THIMBLE_CHECK(expert < num_experts_);
+  const auto& places = experts_[moe_index_[layer] * num_experts_ + expert];
+  ExpertExtent extent;
+  for (size_t i = 0; i < kExpertTensors; ++i) {
+    extent[i] = {.file = static_cast<uint32_t>(places[i] >> kOffsetBits),
+                 .offset = places[i] & (kMaxFileBytes - 1),
+                 .bytes = piece_bytes_[i]};
+  }
+  return extent;
+}
+
+}  // namespace thimble

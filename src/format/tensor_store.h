@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "format/model_config.h"
+#include "format/tensor_role.h"
+
+namespace thimble {
+
+/// Where one tensor of the trunk lies. [offset, offset + rows * cols * SizeOf(dtype)) is inside the
+/// file, checked when the store was opened.
+struct TensorExtent {
+  uint32_t file = 0;  // index into TensorStore::files()
+  uint64_t offset = 0;
+  DType dtype = DType::kBF16;
+  size_t rows = 0;
+  size_t cols = 0;
+
+  uint64_t RowBytes() const { return cols * SizeOf(dtype); }
+  uint64_t Bytes() const { return rows * RowBytes(); }
+};
+
+/// Where one tensor of an expert lies.
+struct ExpertPiece {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // 0: absent (scales of a BF16 expert)
+};
+using ExpertExtent = std::array<ExpertPiece, kExpertTensors>;
+
+struct ShardFile {
+  std::filesystem::path path;
+  uint64_t size = 0;
+};
+
+/// The directory of a checkpoint as published: config, `model.safetensors.index.json` (or a single
+/// `model.safetensors`) and its shards, resolved to typed, bounds-checked extents. Reads headers,
+/// never payload. Immutable; safe from any thread.
+///
+/// Experts are held as arithmetic over compact tables (48 bytes an expert), not by name: the full
+/// Kimi K3 has 497,220 tensors.
+class TensorStore {
+ public:
+  /// Opens `dir` and checks every tensor that `config` calls for: present once, in the shard that
+  /// the index names, of the shape expected, of a dtype that the role allows (BF16 or F32 for the
+  /// trunk; for experts BF16, or U8 codes and scales), inside its file, overlapping no other.
+  /// Tensors of parts that Thimble does not run (vision tower, projector) are allowed and ignored;
+  /// any other unknown tensor is an error. Error(kBadModel) names file, tensor, expected, found,
+  /// remedy.
+  static TensorStore Open(const std::filesystem::path& dir, const ModelConfig& config);
+
+  const std::vector<ShardFile>& files() const { return files_; }
+  /// `layer` indexes config.layers. The role must be one that LayerTensors lists for it.
+  const TensorExtent& Layer(size_t layer, TensorRole role) const;
+  const TensorExtent& Global(TensorRole role) const;
+  /// `layer` must be a MoE layer.
+  ExpertExtent Expert(size_t layer, size_t expert) const;
+  /// Bytes of one expert: all its tensors. The same for every expert of a model.
+  uint64_t expert_bytes() const { return expert_bytes_; }
+
+  /// What an index says of itself (`inspect` on a model that is not downloaded).
+  struct IndexReport {
+    size_t num_tensors = 0;       // entries in the index
+    size_t num_text_tensors = 0;  // of them, tensors of the text model, each one expected
+    size_t num_shards = 0;
+    uint64_t total_size = 0;  // as the index states it; 0 where it does not
+  };
+  /// Resolves `dir`/model.safetensors.index.json alone against `config`: every expected tensor is
+  /// named once, and no unknown one. Needs no shard. Reads the text in pieces: K3's 60 MB of index
+  /// cost a few MB of memory.
+  static IndexReport CheckIndex(const std::filesystem::path& dir, const ModelConfig& config);
+
+ private:
+  class Builder;
+  // 16 bits of file, 48 of offset.
+  using PackedPlace = uint64_t;
+
+  TensorStore() = default;
+
+  std::vector<ShardFile> files_;
+  std::vector<std::vector<TensorExtent>> layers_;  // [layer][role]; no rows: no such tensor
+  std::vector<TensorExtent> globals_;              // [role]
+  std::vector<std::array<PackedPlace, kExpertTensors>> experts_;  // [moe layer * experts + expert]
+  std::vector<size_t> moe_index_;  // [layer] -> index among the MoE layers, or kNotMoe
+  std::array<uint64_t, kExpertTensors> piece_bytes_ = {};
+  size_t num_experts_ = 0;
+  uint64_t expert_bytes_ = 0;
+};
+
+}  // namespace thimble

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace thimble {
+
+/// True in builds with AddressSanitizer or ThreadSanitizer, whose own memory hides that of the
+/// code.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+}  // namespace thimble
