@@ -1,0 +1,132 @@
+#include "text/rank_file.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+
+namespace thimble {
+namespace {
+
+constexpr uint8_t kNotBase64 = 0xff;
+
+constexpr std::array<uint8_t, 256> MakeBase64Values() {
+  constexpr std::string_view kAlphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<uint8_t, 256> values{};
+  for (uint8_t& value : values) value = kNotBase64;
+  for (size_t i = 0; i < kAlphabet.size(); ++i) {
+    values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<uint8_t>(i);
+  }
+  return values;
+}
+
+constexpr std::array<uint8_t, 256> kBase64Values = MakeBase64Values();
+
+/// Standard alphabet, padded, and canonical: the bits that padding leaves over are zero. False for
+/// anything else.
+bool DecodeBase64(std::string_view text, std::string* bytes) {
+  bytes->clear();
+  if (text.size() % 4 != 0) return false;
+  for (int padding = 0; padding < 2 && text.ends_with('='); ++padding) text.remove_suffix(1);
+  uint32_t bits = 0;
+  int num_bits = 0;
+  for (const char c : text) {
+    const uint8_t value = kBase64Values[static_cast<uint8_t>(c)];
+    if (value == kNotBase64) return false;
+    bits = (bits << 6 | value) & 0xffff;
+    num_bits += 6;
+    if (num_bits < 8) continue;
+    num_bits -= 8;
+    bytes->push_back(static_cast<char>(bits >> num_bits & 0xff));
+  }
+  return (bits & ((1u << num_bits) - 1)) == 0;
+}
+
+/// A line's text as a message may show it: short and printable.
+std::string Quote(std::string_view text) {
+  constexpr size_t kShown = 40;
+  std::string quoted = "\"";
+  for (const char c : text.substr(0, kShown)) quoted += c >= ' ' && c <= '~' ? c : '?';
+  return quoted + (text.size() > kShown ? "...\"" : "\"");
+}
+
+class RankFileParser {
+ public:
+  explicit RankFileParser(const std::string& name) : name_(name) {}
+
+  void AddLine(std::string_view line) {
+    ++line_number_;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) return;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos) {
+      Fail("expected \"base64 rank\", found " + Quote(line));
+    }
+    CheckRank(line.substr(space + 1));
+    AddToken(line.substr(0, space));
+  }
+
+  TokenTable Finish() {
+    for (int byte = 0; byte < 256; ++byte) {
+      const char c = static_cast<char>(byte);
+      if (tokens_.Find({&c, 1})) continue;
+      throw Error(ErrorCode::kBadModel,
+                  name_ + ": expected all 256 single bytes among the tokens, found none for byte " +
+                      std::to_string(byte) +
+                      "; the file is cut short or of another kind, fetch "
+                      "the model's tiktoken.model again");
+    }
+    return std::move(tokens_);
+  }
+
+ private:
+  void CheckRank(std::string_view text) {
+    TokenId rank = 0;
+    const char* end = text.data() + text.size();
+    const auto [parsed_end, error] = std::from_chars(text.data(), end, rank);
+    const bool canonical = !text.starts_with('0') || text == "0";
+    if (error == std::errc() && parsed_end == end && canonical && rank == tokens_.size()) return;
+    Fail("expected rank " + std::to_string(tokens_.size()) + ", found " + Quote(text));
+  }
+
+  void AddToken(std::string_view base64) {
+    if (!DecodeBase64(base64, &token_)) Fail("expected base64, found " + Quote(base64));
+    if (token_.empty()) Fail("expected a token, found none");
+    if (token_.size() > kMaxTokenBytes) {
+      Fail("expected a token of at most " + std::to_string(kMaxTokenBytes) + " bytes, found " +
+           std::to_string(token_.size()));
+    }
+    if (!tokens_.Add(token_)) {
+      Fail("expected a new token, found the one of rank " + std::to_string(*tokens_.Find(token_)) +
+           " again");
+    }
+  }
+
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw Error(ErrorCode::kBadModel, name_ + ":" + std::to_string(line_number_) + ": " + what +
+                                          "; fetch the model's tiktoken.model again");
+  }
+
+  const std::string& name_;
+  size_t line_number_ = 0;
+  TokenTable tokens_;
+  std::string token_;  // reused from line to line
+};
+
+}  // namespace
+
+TokenTable ParseRankFile(std::string_view contents, const std::string& name) {
+  RankFileParser parser(name);
+  while (!contents.empty()) {
+    const size_t newline = std::min(contents.find('\n'), contents.size());
+    parser.AddLine(contents.substr(0, newline));
+    contents.remove_prefix(std::min(newline + 1, contents.size()));
+  }
+  return parser.Finish();
+}
+
+}  // namespace thimble
