@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/thread_pool.h"
+#include "kernels/kernels.h"
+#include "model/weights.h"
+
+namespace thimble {
+
+/// Rows of activations: `num_tokens` rows of `stride` floats.
+struct Rows {
+  float* data = nullptr;
+  size_t stride = 0;
+
+  float* operator[](size_t token) const { return data + token * stride; }
+};
+
+/// What the parts of the forward pass compute with: the kernels, the threads, and the trunk. Borrows
+/// all three.
+class Executor {
+ public:
+  Executor(const Kernels& kernels, ThreadPool& pool, LayerSource& source)
+      : kernels_(kernels), pool_(pool), source_(source) {}
+
+  const Kernels& kernels() const { return kernels_; }
+  ThreadPool& pool() const { return pool_; }
+  LayerSource& source() const { return source_; }
+
+  /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols).
+  void MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const;
+
+  /// The same with a matrix of the trunk of `rows` rows, which streams through by blocks.
+  void Linear(const TensorAddress& tensor, size_t rows, const Rows& x, size_t num_tokens,
+              const Rows& y) const;
+
+  /// Calls function(token) for each of `num_tokens`, on all threads. `cost` is about how many floats
+  /// one token touches: little work stays on one thread.
+  template <typename F>
+  void ForTokens(size_t num_tokens, size_t cost, const F& function) const {
+    const size_t grain = cost >= kMinFloatsPerThread ? 1 : kMinFloatsPerThread / (cost + 1) + 1;
+    pool_.ParallelFor(num_tokens, grain, [&](const Range& range) {
+      for (size_t token = range.first; token < range.last; ++token) function(token);
+    });
+  }
+
+  /// Packs rows of `cols` floats for MatMul.
+  void Pack(const Rows& x, size_t cols, size_t num_tokens, const Rows& packed) const;
+
+ private:
+  // Waking a worker costs microseconds, in which one core passes over this many floats.
+  static constexpr size_t kMinFloatsPerThread = 16384;
+
+  const Kernels& kernels_;
+  ThreadPool& pool_;
+  LayerSource& source_;
+};
+
+}  // namespace thimble

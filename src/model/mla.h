@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+
+#include "format/model_config.h"
+#include "memory/buffer.h"
+#include "model/executor.h"
+#include "model/layer_params.h"
+#include "model/sweep.h"
+
+namespace thimble {
+
+/// Multi-head latent attention without positions, with an output gate (docs/MODEL.md; DeepSeek-V2,
+/// arXiv 2405.04434, section 2.1), in its absorbed form: with kv_b split by head into W_UK and W_UV,
+///
+///   c = rms(kv_a x),  cache <- (c, p);  q~ = W_UK^T q_nope
+///   s_j = (q~ . c_j + q_extra . p_j) / sqrt(nope + extra),  a = softmax(s)
+///   y = o_proj ((W_UV sum_j a_j c_j) * sigmoid(g_proj x))
+///
+/// so that only the latent is stored, and every token, alone or in a chunk, takes the same path.
+class MlaMixer {
+ public:
+  MlaMixer(const ModelConfig& config, size_t max_tokens, size_t num_threads, Carver& carver);
+
+  /// y[t] = the mixer's output; x is the packed, normalised input. Advances the states of `tokens`.
+  void Forward(const Executor& executor, size_t layer, const LayerParams& params,
+               const SweepTokens& tokens, const Rows& x, const Rows& y);
+
+ private:
+  void ProjectQuery(const Executor& executor, size_t layer, const LayerParams& params,
+                    size_t num_tokens, const Rows& x);
+  void AppendLatents(const Executor& executor, size_t layer, const LayerParams& params,
+                     const SweepTokens& tokens, const Rows& x);
+  void Attend(const Executor& executor, size_t layer, const SweepTokens& tokens);
+  void AttendHead(const Executor& executor, const WeightMatrix& kv_b, size_t head, size_t token,
+                  const float* latents, size_t num_positions, size_t part);
+
+  const ModelConfig& config_;
+  float scale_;
+  Rows low_query_;  // q_a x, normalised
+  Rows low_query_packed_;
+  Rows query_;      // [heads, nope + extra]
+  Rows kv_;         // [kv_lora_rank + extra]
+  Rows gate_;
+  Rows out_;        // [heads, value_dim]
+  Rows out_packed_;
+  Rows absorbed_;   // one row for each thread, like the next two
+  Rows context_;
+  Rows context_packed_;
+};
+
+}  // namespace thimble

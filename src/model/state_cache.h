@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "format/model_config.h"
+#include "memory/buffer.h"
+#include "memory/memory_budget.h"
+
+namespace thimble {
+
+/// All that a conversation carries from token to token (docs/MODEL.md):
+/// - of each KDA layer the state S [heads, head_dim (key), head_dim (value)] and the last
+///   conv_width - 1 raw projections of q, k and v, oldest first: [3, conv_width - 1, heads * head_dim];
+/// - of each MLA layer the normalised latent and the extra key part of every token:
+///   [capacity, kv_lora_rank + extra_dim].
+/// All float32. Append-only: a recurrent state cannot be cut back.
+class StateCache {
+ public:
+  /// An empty state with room for `capacity` tokens. Error(kOverBudget).
+  StateCache(const ModelConfig& config, size_t capacity, MemoryBudget& budget);
+
+  /// Bytes that a state of `capacity` tokens is charged.
+  static uint64_t Bytes(const ModelConfig& config, size_t capacity);
+
+  size_t num_tokens() const { return num_tokens_; }
+  size_t capacity() const { return capacity_; }
+
+  /// A sweep that fails half-way leaves layers at different tokens: such a state is poisoned, and may
+  /// only be destroyed.
+  bool poisoned() const { return advancing_; }
+  void BeginAdvance() { advancing_ = true; }
+  void CommitAdvance(size_t num_tokens) {
+    num_tokens_ += num_tokens;
+    advancing_ = false;
+  }
+
+  /// Views of one layer; `layer` must be of that kind.
+  float* KdaState(size_t layer) { return layers_[layer].kda_state; }
+  float* KdaHistory(size_t layer) { return layers_[layer].kda_history; }
+  float* Latents(size_t layer) { return layers_[layer].latents; }
+
+ private:
+  struct LayerViews {
+    float* kda_state = nullptr;
+    float* kda_history = nullptr;
+    float* latents = nullptr;
+  };
+  static std::vector<LayerViews> Lay(const ModelConfig& config, size_t capacity, Carver& carver);
+
+  size_t capacity_;
+  size_t num_tokens_ = 0;
+  bool advancing_ = false;
+  Buffer buffer_;
+  std::vector<LayerViews> layers_;
+};
+
+}  // namespace thimble

@@ -1,0 +1,211 @@
+#include "residency/expert_cache.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "residency/expert_layout.h"
+
+namespace thimble {
+
+uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
+  uint64_t most = 0;
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    if (config.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
+    for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
+      most = std::max(most, LayOutExpert(store.Expert(layer, expert)).bytes);
+    }
+  }
+  return most;
+}
+
+uint64_t ExpertCache::TableBytes(const ModelConfig& config) {
+  const auto sets =
+      static_cast<size_t>(std::count_if(config.layers.begin(), config.layers.end(), [](auto& spec) {
+        return spec.feed_forward == FeedForwardKind::kMoe;
+      }));
+  return sets * config.moe.num_experts * sizeof(Entry);
+}
+
+ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
+                         const ExpertMemory& memory, BlockReader& reader, ReadMonitor& monitor,
+                         MemoryBudget& budget)
+    : store_(store),
+      config_(config),
+      reader_(reader),
+      monitor_(monitor),
+      num_experts_(config.moe.num_experts),
+      set_of_layer_(config.num_layers()) {
+  size_t num_sets = 0;
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    set_of_layer_[layer] = num_sets;
+    if (config.layers[layer].feed_forward == FeedForwardKind::kMoe) ++num_sets;
+  }
+  for (size_t set = 0; set < num_sets; ++set) {
+    const size_t rest = set < memory.cached_slots % num_sets ? 1 : 0;
+    capacity_.push_back(memory.cached_slots / num_sets + rest);
+  }
+  residents_.resize(num_sets);
+  clock_.resize(num_sets);
+
+  table_ = Buffer(budget, "expert table", TableBytes(config));
+  entries_ = {reinterpret_cast<Entry*>(table_.data()), num_sets * num_experts_};
+  std::fill(entries_.begin(), entries_.end(), Entry{});
+
+  THIMBLE_CHECK(memory.window_slots >= 1);
+  const size_t num_slots = num_sets == 0 ? 0 : memory.window_slots + memory.cached_slots;
+  const uint64_t slot_bytes = SlotBytes(config, store);
+  memory_ = Buffer(budget, "expert slots", num_slots * slot_bytes);
+  for (size_t i = num_slots; i-- > 0;) free_.push_back(static_cast<uint32_t>(i));
+  for (size_t i = 0; i < num_slots; ++i) {
+    slots_.emplace_back(monitor_);
+    slots_.back().data = memory_.data() + i * slot_bytes;
+  }
+  for (auto& residents : residents_) residents.reserve(num_slots);
+  waiting_.reserve(num_experts_);
+}
+
+ExpertCache::~ExpertCache() {
+  monitor_.Await([this] {
+    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.batch.done(); });
+  });
+}
+
+void ExpertCache::Request(size_t layer, std::span<const uint32_t> experts) {
+  Forget();
+  layer_ = layer;
+  set_ = set_of_layer_[layer];
+  const uint32_t now = ++clock_[set_];
+  for (size_t i = experts.size(); i-- > 0;) {
+    Entry& entry = EntryOf(set_, experts[i]);
+    entry.score = ScoreNow(set_, entry) + 1;
+    entry.last_request = now;
+    ++num_requests_;
+    if (entry.slot != kNoSlot) {
+      ++num_hits_;
+      slots_[entry.slot].wanted = true;
+    } else {
+      waiting_.push_back(experts[i]);
+    }
+  }
+  StartReads();
+}
+
+float ExpertCache::ScoreNow(size_t set, const Entry& entry) const {
+  const auto age = static_cast<float>(clock_[set] - entry.last_request);
+  return entry.score * std::exp2(-age / kHalfLifeRequests);
+}
+
+// Lets go of a request that was not taken to its end.
+void ExpertCache::Forget() {
+  waiting_.clear();
+  if (residents_.empty()) return;
+  for (const uint32_t index : std::vector<uint32_t>(residents_[set_])) {
+    Slot& slot = slots_[index];
+    if (!slot.wanted) continue;
+    slot.wanted = false;
+    try {
+      slot.batch.Await();
+    } catch (const Error&) {
+      Drop(index);  // nobody asks for it any more; the next request reads it again
+    }
+  }
+  Trim(set_);
+}
+
+void ExpertCache::StartReads() {
+  while (!waiting_.empty()) {
+    const uint32_t slot = TakeSlot();
+    if (slot == kNoSlot) return;
+    const uint32_t expert = waiting_.back();
+    waiting_.pop_back();
+    Read(expert, slot);
+  }
+}
+
+void ExpertCache::Read(uint32_t expert, uint32_t index) {
+  Slot& slot = slots_[index];
+  const ExpertLayout layout = LayOutExpert(store_.Expert(layer_, expert));
+  slot.view = ViewExpert(config_, layout, slot.data, expert);
+  slot.set = set_;
+  slot.wanted = true;
+  residents_[set_].push_back(index);
+  EntryOf(set_, expert).slot = index;
+  requests_.clear();
+  for (size_t i = 0; i < layout.num_reads; ++i) {
+    requests_.push_back(layout.reads[i]);
+    requests_.back().out = slot.data + layout.read_offset[i];
+  }
+  read_bytes_ += store_.expert_bytes();
+  reader_.Submit(requests_, ReadPriority::kDemand, slot.batch);
+}
+
+// A free slot, or one of this layer's whose expert is not needed now; kNoSlot where there is none.
+uint32_t ExpertCache::TakeSlot() {
+  if (free_.empty() && !EvictOne(set_)) return kNoSlot;
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+// Drops the least asked for expert of `set` that is neither wanted nor lent.
+bool ExpertCache::EvictOne(size_t set) {
+  uint32_t least = kNoSlot;
+  float least_score = 0;
+  for (const uint32_t index : residents_[set]) {
+    const Slot& slot = slots_[index];
+    if (slot.wanted || slot.leased) continue;
+    const float score = ScoreNow(set, EntryOf(set, slot.view.expert));
+    if (least == kNoSlot || score < least_score) {
+      least = index;
+      least_score = score;
+    }
+  }
+  if (least == kNoSlot) return false;
+  Drop(least);
+  return true;
+}
+
+void ExpertCache::Trim(size_t set) {
+  while (residents_[set].size() > capacity_[set] && EvictOne(set)) {
+  }
+}
+
+void ExpertCache::Drop(uint32_t index) {
+  Slot& slot = slots_[index];
+  auto& residents = residents_[slot.set];
+  residents.erase(std::find(residents.begin(), residents.end(), index));
+  EntryOf(slot.set, slot.view.expert).slot = kNoSlot;
+  free_.push_back(index);
+}
+
+uint32_t ExpertCache::FindReady() const {
+  for (const uint32_t index : residents_[set_]) {
+    if (slots_[index].wanted && slots_[index].batch.done()) return index;
+  }
+  return kNoSlot;
+}
+
+Lease<ExpertView> ExpertCache::Next() {
+  uint32_t index = kNoSlot;
+  monitor_.Await([&] { return (index = FindReady()) != kNoSlot; });
+  Slot& slot = slots_[index];
+  slot.wanted = false;
+  try {
+    slot.batch.Await();
+  } catch (const Error&) {
+    Drop(index);
+    throw;
+  }
+  slot.leased = true;
+  return {slot.view, this, index};
+}
+
+void ExpertCache::Return(uint64_t ticket) noexcept {
+  Slot& slot = slots_[ticket];
+  slot.leased = false;
+  Trim(slot.set);
+  StartReads();
+}
+
+}  // namespace thimble

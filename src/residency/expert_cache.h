@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "format/model_config.h"
+#include "format/tensor_store.h"
+#include "io/block_reader.h"
+#include "memory/buffer.h"
+#include "memory/memory_budget.h"
+#include "model/weights.h"
+
+namespace thimble {
+
+/// How many experts an ExpertCache holds.
+struct ExpertMemory {
+  size_t window_slots = 1;  // for experts on their way through; at least 1
+  size_t cached_slots = 0;  // for experts that stay, shared out evenly among the MoE layers
+};
+
+/// The routed experts, read from disk when asked for. Each MoE layer keeps a set of its own: decoding
+/// scans the layers in a cycle, where one set for all would drop every expert just before its turn.
+/// Within a layer the experts asked for most often lately stay (counts that halve every
+/// kHalfLifeRequests requests). Which experts are kept changes the speed, never a result.
+class ExpertCache final : public ExpertSource, private Lender {
+ public:
+  static constexpr float kHalfLifeRequests = 16;
+
+  /// Borrows all arguments. Memory is charged to `budget` as "expert slots" and "expert table".
+  ExpertCache(const ModelConfig& config, const TensorStore& store, const ExpertMemory& memory,
+              BlockReader& reader, ReadMonitor& monitor, MemoryBudget& budget);
+  ~ExpertCache() override;
+
+  void Request(size_t layer, std::span<const uint32_t> experts) override;
+  Lease<ExpertView> Next() override;
+
+  uint64_t read_bytes() const { return read_bytes_; }
+  uint64_t num_requests() const { return num_requests_; }
+  uint64_t num_hits() const { return num_hits_; }
+
+  /// Memory of one slot: the largest expert with what alignment adds.
+  static uint64_t SlotBytes(const ModelConfig& config, const TensorStore& store);
+  /// Memory of the table of all experts.
+  static uint64_t TableBytes(const ModelConfig& config);
+
+ private:
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+
+  struct Slot {
+    explicit Slot(ReadMonitor& monitor) : batch(monitor) {}
+    ReadBatch batch;
+    std::byte* data = nullptr;
+    ExpertView view;
+    size_t set = 0;      // the MoE layer, counted among them
+    bool wanted = false;  // requested, and not yet handed out
+    bool leased = false;
+  };
+  // How often an expert was asked for lately, as of its last request, and where it is.
+  struct Entry {
+    float score = 0;
+    uint32_t last_request = 0;
+    uint32_t slot = kNoSlot;
+  };
+
+  void Return(uint64_t ticket) noexcept override;
+  Entry& EntryOf(size_t set, uint32_t expert) { return entries_[set * num_experts_ + expert]; }
+  float ScoreNow(size_t set, const Entry& entry) const;
+  void Forget();
+  void StartReads();
+  void Read(uint32_t expert, uint32_t slot);
+  uint32_t TakeSlot();
+  bool EvictOne(size_t set);
+  void Trim(size_t set);
+  void Drop(uint32_t slot);
+  uint32_t FindReady() const;
+
+  const TensorStore& store_;
+  const ModelConfig& config_;
+  BlockReader& reader_;
+  ReadMonitor& monitor_;
+  size_t num_experts_;
+  std::vector<size_t> set_of_layer_;
+  std::vector<size_t> capacity_;                // [set]
+  std::vector<std::vector<uint32_t>> residents_;  // [set] -> slots that hold its experts
+  Buffer table_;
+  std::span<Entry> entries_;
+  Buffer memory_;
+  std::deque<Slot> slots_;
+  std::vector<uint32_t> free_;
+
+  size_t layer_ = 0;  // of the request being served
+  size_t set_ = 0;
+  std::vector<uint32_t> waiting_;  // its experts that have no slot yet, last first
+  std::vector<uint32_t> clock_;    // [set] -> its requests so far
+  uint64_t read_bytes_ = 0;
+  uint64_t num_requests_ = 0;
+  uint64_t num_hits_ = 0;
+  std::vector<ReadRequest> requests_;  // scratch of Read
+};
+
+}  // namespace thimble

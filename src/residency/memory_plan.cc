@@ -1,0 +1,163 @@
+#include "residency/memory_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/byte_size.h"
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "memory/memory_budget.h"
+#include "model/decoder.h"
+#include "residency/expert_cache.h"
+#include "residency/trunk_schedule.h"
+#include "residency/trunk_stream.h"
+
+namespace thimble {
+namespace {
+
+// Widest chunk of a prompt: beyond it the weights of a layer serve so many tokens that reading them
+// hardly matters.
+constexpr size_t kMaxChunk = 512;
+// Logits of every position are large (655 KB a token for Kimi K3); this much holds enough of them.
+constexpr uint64_t kMaxLogitBytes = 64 * kMiB;
+// The ring's blocks: large enough for the drive's full rate, small beside the floor.
+constexpr uint64_t kMaxBlockBytes = 32 * kMiB;
+constexpr uint64_t kMinBlockBytes = 64 * kKiB;
+constexpr size_t kRingSlots = 4;
+
+uint64_t LogitBytes(const ModelConfig& config, size_t rows) {
+  return rows * config.vocab_size * sizeof(float);
+}
+
+// The plan's fixed parts for one choice of their sizes: nothing pinned, no expert cached.
+MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
+                    MemoryPlan plan) {
+  plan.logit_rows = request.num_sessions;
+  if (request.all_logits) {
+    const uint64_t rows = kMaxLogitBytes / LogitBytes(config, 1);
+    plan.prefill_chunk = std::min(plan.prefill_chunk, std::max<size_t>(1, rows));
+    plan.logit_rows = std::max(plan.logit_rows, plan.prefill_chunk);
+  }
+  const DecoderLimits limits = {std::max(plan.prefill_chunk, request.num_sessions),
+                                request.num_sessions, request.num_threads};
+  plan.items = {
+      {"process", request.process_bytes},
+      {"session state", request.num_sessions * StateCache::Bytes(config, request.context)},
+      {"workspace", Decoder::WorkspaceBytes(config, limits)},
+      {"logits", LogitBytes(config, plan.logit_rows)},
+      {"sampler", request.num_sessions * request.sampler_bytes},
+      {"embedding rows", TrunkStream::EmbeddingBytes(config)},
+      {"trunk ring", plan.ring_slots * plan.block_bytes},
+      {"expert slots", plan.expert_window * sizes.expert_slot_bytes},
+      {"expert table", ExpertCache::TableBytes(config)},
+  };
+  return plan;
+}
+
+MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
+                        const PlanRequest& request) {
+  MemoryPlan plan;
+  plan.prefill_chunk = request.prefill_chunk.value_or(1);
+  plan.block_bytes = sizes.min_block_bytes;
+  plan.ring_slots = 2;
+  plan.expert_window = 1;
+  return LayFloor(config, sizes, request, plan);
+}
+
+[[noreturn]] void Refuse(const MemoryPlan& smallest, uint64_t budget) {
+  // Rounded up, so that the figure works when it is typed back.
+  const uint64_t needed = (smallest.TotalBytes() + kMB - 1) / kMB;
+  throw Error(ErrorCode::kOverBudget,
+              "the memory budget of " + FormatBytes(budget) + " is too small for this model; the "
+              "least that works is --memory " + std::to_string(needed) + "M:\n" +
+                  FormatLedger(smallest.items) +
+                  "Grant that much, or ask for a shorter context with -c.");
+}
+
+// Grows one part after the other while the whole stays inside its share of the budget.
+MemoryPlan Widen(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
+                 MemoryPlan plan) {
+  const auto accept = [&](const MemoryPlan& candidate, uint64_t limit) {
+    const MemoryPlan laid = LayFloor(config, sizes, request, candidate);
+    if (laid.TotalBytes() > limit) return false;
+    plan = laid;
+    return true;
+  };
+  const uint64_t budget = request.budget_bytes;
+  // Overlap first: two experts and larger blocks.
+  for (const size_t window : {std::max<size_t>(1, config.moe.top_k), size_t{4}, size_t{2}}) {
+    MemoryPlan wider = plan;
+    wider.expert_window = std::min(window, std::max<size_t>(1, config.moe.num_experts));
+    if (accept(wider, budget)) break;
+  }
+  for (uint64_t block = sizes.block_bytes; block > plan.block_bytes; block /= 2) {
+    MemoryPlan wider = plan;
+    wider.block_bytes = RoundUp<uint64_t>(block, BlockReader::kAlignment);
+    wider.ring_slots = kRingSlots;
+    if (accept(wider, budget)) break;
+  }
+  if (request.prefill_chunk) return plan;
+  // A prompt gains from width, but every later token from what is resident: an eighth of the budget.
+  const uint64_t limit = std::min(budget, plan.TotalBytes() + budget / 8);
+  for (size_t chunk = std::min(kMaxChunk, std::max<size_t>(1, request.context)); chunk > 1;
+       chunk /= 2) {
+    MemoryPlan wider = plan;
+    wider.prefill_chunk = chunk;
+    if (accept(wider, limit)) break;
+  }
+  return plan;
+}
+
+// Gives the rest to the trunk, then to experts.
+void Fill(const WeightSizes& sizes, uint64_t budget, MemoryPlan* plan) {
+  uint64_t left = budget - plan->TotalBytes();
+  const uint64_t ring = plan->items["trunk ring"];
+  const bool whole_blocks = plan->block_bytes == sizes.block_bytes;
+  if (whole_blocks && left + ring >= sizes.trunk_bytes) {
+    plan->ring_slots = 0;
+    plan->items["trunk ring"] = 0;
+    left += ring;
+  }
+  plan->pinned_bytes = std::min(left, sizes.trunk_bytes);
+  left -= plan->pinned_bytes;
+  plan->items["pinned trunk"] = plan->pinned_bytes;
+  if (sizes.expert_slot_bytes == 0) return;
+  const uint64_t slots = std::min(left / sizes.expert_slot_bytes, sizes.num_experts);
+  plan->cached_experts = static_cast<size_t>(slots);
+  plan->items["expert slots"] += slots * sizes.expert_slot_bytes;
+}
+
+}  // namespace
+
+WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store) {
+  WeightSizes sizes;
+  sizes.min_block_bytes = TrunkSchedule::MinBlockBytes(config, store);
+  const uint64_t smallest = TrunkSchedule::Build(config, store, 0).bytes;
+  // A few dozen blocks at least, so that a small model streams like a large one.
+  const uint64_t wanted = std::clamp(smallest / 32, kMinBlockBytes, kMaxBlockBytes);
+  sizes.block_bytes =
+      std::max(RoundUp<uint64_t>(wanted, BlockReader::kAlignment), sizes.min_block_bytes);
+  sizes.trunk_bytes = TrunkSchedule::Build(config, store, sizes.block_bytes).bytes;
+  sizes.expert_slot_bytes = ExpertCache::SlotBytes(config, store);
+  for (const LayerSpec& spec : config.layers) {
+    if (spec.feed_forward == FeedForwardKind::kMoe) sizes.num_experts += config.moe.num_experts;
+  }
+  return sizes;
+}
+
+uint64_t MemoryPlan::TotalBytes() const {
+  uint64_t total = 0;
+  for (const auto& [name, bytes] : items) total += bytes;
+  return total;
+}
+
+MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
+                      const PlanRequest& request) {
+  const MemoryPlan smallest = SmallestPlan(config, sizes, request);
+  if (smallest.TotalBytes() > request.budget_bytes) Refuse(smallest, request.budget_bytes);
+  MemoryPlan plan = Widen(config, sizes, request, smallest);
+  Fill(sizes, request.budget_bytes, &plan);
+  return plan;
+}
+
+}  // namespace thimble

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "format/model_config.h"
+#include "format/tensor_store.h"
+#include "io/block_reader.h"
+#include "model/weights.h"
+
+namespace thimble {
+
+/// Some rows of one tensor, and the read that brings them.
+struct TrunkPiece {
+  TensorAddress tensor;
+  size_t first_row;
+  WeightMatrix rows;         // data is null: it lies at data_offset of the block's memory
+  ReadRequest read;          // out is null: the data goes to read_offset of the block's memory
+  uint64_t read_offset;
+  uint64_t data_offset;      // read_offset plus what alignment adds in front
+};
+
+/// Pieces that are read, held and dropped together.
+struct TrunkBlock {
+  size_t first_piece;
+  size_t num_pieces;
+  uint64_t bytes;       // of memory, a multiple of BlockReader::kAlignment
+  uint64_t read_bytes;  // of the tensors themselves
+};
+
+/// The trunk in reading order, cut into blocks: every layer's small tensors, then its matrices by rows;
+/// then what lies outside the layers, the head last. The order and the cuts depend only on the model
+/// and the block size, and never change a result: rows are computed one by one.
+struct TrunkSchedule {
+  std::vector<TrunkPiece> pieces;
+  std::vector<TrunkBlock> blocks;
+  size_t head_block = 0;  // first block after the layers
+  uint64_t bytes = 0;     // memory for all blocks
+  uint64_t max_block_bytes = 0;
+
+  /// Blocks hold at most `block_bytes`, but never less than MinBlockBytes.
+  static TrunkSchedule Build(const ModelConfig& config, const TensorStore& store,
+                             uint64_t block_bytes);
+  /// Memory of the largest unit that cannot be cut.
+  static uint64_t MinBlockBytes(const ModelConfig& config, const TensorStore& store);
+};
+
+/// The format of a trunk tensor of `dtype`, which is BF16 or F32.
+WeightFormat TrunkFormat(DType dtype);
+
+/// The aligned read that covers [offset, offset + bytes) of a file. `out` is left null.
+ReadRequest AlignedRead(uint32_t file, uint64_t offset, uint64_t bytes);
+
+}  // namespace thimble
