@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "engine/evaluation.h"
+#include "io/file.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+constexpr size_t kDefaultWindow = 512;
+
+struct EvalOptions {
+  ModelOptions model;
+  std::string file;
+  size_t window = kDefaultWindow;
+  bool json = false;
+};
+
+void Evaluate(const EvalOptions& options) {
+  const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
+  const Tokenizer& tokenizer = model.RequireTokenizer();
+  const std::string text = ReadTextFile(options.file, kMaxTextBytes);
+  std::vector<TokenId> tokens;
+  tokenizer.Encode(text, &tokens);
+
+  EngineOptions engine_options;
+  engine_options.memory_bytes = options.model.MemoryBytes();
+  engine_options.num_threads = options.model.threads;
+  engine_options.context = std::min(options.window, model.config.max_context);
+  engine_options.all_logits = true;
+  const auto engine = Engine::Open(model, engine_options);
+
+  CatchInterrupts();
+  ProgressLine progress;
+  const EvaluationResult result =
+      thimble::Evaluate(*engine, tokens, engine_options.context, [&](size_t done, size_t total) {
+        progress.Show("reading the text", done, total);
+        return !Interrupted();
+      });
+  progress.Clear();
+  const uint64_t scored_bytes = text.size() - tokenizer.TokenBytes(tokens.front()).size();
+  const double bits = result.BitsPerByte(scored_bytes);
+  const double perplexity = result.PerplexityPerToken();
+  if (options.json) {
+    const nlohmann::ordered_json json = {{"bits_per_byte", bits},
+                                         {"perplexity_per_token", perplexity},
+                                         {"tokens", result.num_tokens},
+                                         {"bytes", scored_bytes},
+                                         {"window", engine_options.context}};
+    Print(json.dump(2) + "\n");
+  } else {
+    Print(fmt::format("{:.4f} bits per byte, perplexity {:.3f} per token ({} tokens, {} bytes, windows "
+                      "of {} tokens)\n",
+                      bits, perplexity, result.num_tokens, scored_bytes, engine_options.context));
+  }
+}
+
+}  // namespace
+
+void AddEvalCommand(CLI::App& program) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App& app = *program.add_subcommand(
+      "eval", "Measure how well a model predicts a text, in bits per byte and perplexity");
+  AddEngineOptions(app, &options->model);
+  app.add_option("-f,--file", options->file, "The text")->type_name("FILE")->required();
+  app.add_option("-c,--context", options->window,
+                 fmt::format("Tokens of a window, each read from an empty state (default: {})",
+                             kDefaultWindow))
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--json", options->json, "Print JSON");
+  app.callback([options] { Evaluate(*options); });
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,149 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/byte_size.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "format/model_config.h"
+#include "format/model_summary.h"
+#include "format/tensor_store.h"
+
+namespace thimble::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::filesystem::path model;
+  bool json = false;
+};
+
+// What is known of a model: from its shards, or from its configuration and index where those are not
+// there.
+struct Inspection {
+  ModelConfig config;
+  ModelSummary summary;
+  size_t num_shards = 0;
+  size_t num_tensors = 0;  // of the index; 0 where the shards were read
+  bool has_shards = false;
+};
+
+bool AnyShard(const std::filesystem::path& dir) {
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    if (entry.path().extension() == ".safetensors") return true;
+  }
+  return false;
+}
+
+Inspection Examine(const std::filesystem::path& dir) {
+  Inspection found;
+  found.config = ReadModelConfig(dir);
+  found.has_shards = AnyShard(dir);
+  if (found.has_shards) {
+    const TensorStore store = TensorStore::Open(dir, found.config);
+    found.summary = Summarize(found.config, store);
+    found.num_shards = store.files().size();
+  } else {
+    const auto report = TensorStore::CheckIndex(dir, found.config);
+    found.summary = Summarize(found.config);
+    found.num_shards = report.num_shards;
+    found.num_tensors = report.num_tensors;
+  }
+  return found;
+}
+
+std::string NameOf(Architecture architecture) {
+  return architecture == Architecture::kKimiK3 ? "Kimi K3" : "Kimi-Linear";
+}
+
+// "2.78 T", "13.5 M".
+std::string FormatCount(uint64_t count) {
+  constexpr const char* kUnits[] = {"", " k", " M", " G", " T"};
+  auto value = static_cast<double>(count);
+  size_t unit = 0;
+  while (value >= 999.5 && unit < 4) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g}{}", value, unit == 3 ? " B" : kUnits[unit]);
+}
+
+Json ToJson(const Inspection& found) {
+  const ModelSummary& summary = found.summary;
+  const ModelConfig& config = found.config;
+  Json json;
+  json["architecture"] = NameOf(config.architecture);
+  json["layers"] = config.num_layers();
+  json["kda_layers"] = summary.kda_layers;
+  json["mla_layers"] = summary.mla_layers;
+  json["dense_layers"] = summary.dense_layers;
+  json["moe_layers"] = summary.moe_layers;
+  json["hidden_size"] = config.hidden_size;
+  json["vocab_size"] = config.vocab_size;
+  json["max_context"] = config.max_context;
+  json["experts"] = config.moe.num_experts;
+  json["experts_per_token"] = config.moe.top_k;
+  json["total_parameters"] = summary.total_parameters;
+  json["active_parameters"] = summary.active_parameters;
+  json["total_bytes"] = summary.total_bytes;
+  for (size_t i = 0; i < kNumModelParts; ++i) {
+    const auto part = static_cast<ModelPart>(i);
+    json["parts"][std::string(thimble::NameOf(part))] = {
+        {"parameters", summary.Part(part).parameters}, {"bytes", summary.Part(part).bytes}};
+  }
+  json["shards"] = found.num_shards;
+  json["shards_present"] = found.has_shards;
+  return json;
+}
+
+std::string ToText(const Inspection& found) {
+  const ModelSummary& summary = found.summary;
+  const ModelConfig& config = found.config;
+  std::string text = fmt::format(
+      "{}: {} parameters, {} active for each token\n"
+      "{} layers: {} KDA and {} MLA; {} dense and {} of {} experts, top {}\n"
+      "hidden size {}, vocabulary {}, context up to {}\n",
+      NameOf(config.architecture), FormatCount(summary.total_parameters),
+      FormatCount(summary.active_parameters), config.num_layers(), summary.kda_layers,
+      summary.mla_layers, summary.dense_layers, summary.moe_layers, config.moe.num_experts,
+      config.moe.top_k, config.hidden_size, config.vocab_size, config.max_context);
+  text += fmt::format("\n{:<20} {:>12} {:>12}\n", "part", "parameters", "bytes");
+  for (size_t i = 0; i < kNumModelParts; ++i) {
+    const auto part = static_cast<ModelPart>(i);
+    if (summary.Part(part).bytes == 0) continue;
+    text += fmt::format("{:<20} {:>12} {:>12}\n", thimble::NameOf(part),
+                        FormatCount(summary.Part(part).parameters),
+                        FormatBytes(summary.Part(part).bytes));
+  }
+  text += fmt::format("{:<20} {:>12} {:>12}\n", "in all", FormatCount(summary.total_parameters),
+                      FormatBytes(summary.total_bytes));
+  if (found.has_shards) {
+    text += fmt::format("\n{} shards, every tensor in its place\n", found.num_shards);
+  } else {
+    text += fmt::format("\nthe index names {} tensors in {} shards, complete; no shard is here\n",
+                        found.num_tensors, found.num_shards);
+  }
+  return text;
+}
+
+void Inspect(const InspectOptions& options) {
+  const Inspection found = Examine(ModelOrEmbedded(options.model));
+  Print(options.json ? ToJson(found).dump(2) + "\n" : ToText(found));
+}
+
+}  // namespace
+
+void AddInspectCommand(CLI::App& program) {
+  auto options = std::make_shared<InspectOptions>();
+  CLI::App& app = *program.add_subcommand(
+      "inspect", "Show what a model is made of, and check that its files are complete");
+  AddModelOption(app, &options->model);
+  app.add_flag("--json", options->json, "Print JSON");
+  app.callback([options] { Inspect(*options); });
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,58 @@
+#include "cli/options.h"
+
+#include <system_error>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr size_t kMaxThreads = 1024;
+
+std::string CheckSize(const std::string& text) {
+  const auto bytes = ParseByteSize(text);
+  if (bytes && *bytes > 0) return {};
+  return "expected a size like 1.5G, 512M or 8GiB, found '" + text + "'";
+}
+
+}  // namespace
+
+std::optional<uint64_t> ModelOptions::MemoryBytes() const {
+  return memory.empty() ? std::nullopt : ParseByteSize(memory);
+}
+
+void AddModelOption(CLI::App& app, std::filesystem::path* model) {
+  app.add_option("-m,--model", *model,
+                 "Model directory, as downloaded (default: the small model that comes with Thimble)")
+      ->type_name("DIR");
+}
+
+void AddEngineOptions(CLI::App& app, ModelOptions* options) {
+  AddModelOption(app, &options->model);
+  app.add_option("-t,--threads", options->threads,
+                 "Compute threads (default: the physical cores this process may use)")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, kMaxThreads));
+  app.add_option("--memory", options->memory,
+                 "Most memory that the whole process may use, e.g. 1.5G or 8GiB (default: what the "
+                 "machine has free, less a reserve)")
+      ->type_name("SIZE")
+      ->check(CheckSize);
+}
+
+std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given) {
+  if (!given.empty()) return given;
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto folder = program.parent_path();
+  // Installed, then in a build tree of the repository.
+  for (const char* place : {"../share/thimble/models/mini", "../../models/mini"}) {
+    const auto candidate = (folder / place).lexically_normal();
+    if (std::filesystem::exists(candidate / "config.json", error)) return candidate;
+  }
+  throw Error(ErrorCode::kBadModel, "the small model that comes with Thimble was not found beside " +
+                                        program.string() + "; name a model directory with -m");
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace thimble::cli {
+
+/// Options that several commands share, spelled and explained the same everywhere.
+struct ModelOptions {
+  std::filesystem::path model;  // empty: the embedded model
+  std::string memory;           // as typed; empty: what the machine has, less a reserve
+  size_t threads = 0;           // 0: physical cores
+
+  std::optional<uint64_t> MemoryBytes() const;
+};
+
+void AddModelOption(CLI::App& app, std::filesystem::path* model);
+void AddEngineOptions(CLI::App& app, ModelOptions* options);
+
+/// The directory to open: what was given, or the embedded model. Error(kBadModel) where that is not
+/// installed.
+std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given);
+
+}  // namespace thimble::cli

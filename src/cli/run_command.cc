@@ -1,0 +1,225 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/run_report.h"
+#include "engine/generation.h"
+#include "io/file.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 30;
+
+struct RunOptions {
+  ModelOptions model;
+  std::optional<std::string> prompt;
+  std::string file;
+  std::vector<TokenId> ids;
+  GenerationOptions generation;
+  std::optional<float> temperature;
+  std::optional<size_t> context;
+  std::optional<size_t> prefill_chunk;
+  std::string stats_file;
+  std::string logits_file;
+  bool out_ids = false;
+};
+
+// Shows a generation: text or ids on standard output, progress on standard error.
+class Screen : public GenerationListener {
+ public:
+  explicit Screen(bool out_ids) : out_ids_(out_ids) {}
+
+  bool OnLayer(size_t) override { return !Interrupted(); }
+  void OnProgress(size_t done, size_t total) override {
+    progress_.Show("reading the prompt", done, total);
+    if (done == total) progress_.Clear();
+  }
+  void OnToken(TokenId id) override {
+    if (!out_ids_) return;
+    Print(any_ ? fmt::format(",{}", id) : fmt::format("{}", id));
+    any_ = true;
+  }
+  void OnText(std::string_view text) override {
+    if (out_ids_) return;
+    Print(text);
+    ends_line_ = text.back() == '\n';
+    any_ = true;
+  }
+  // Leaves the cursor at the start of a line.
+  void End() {
+    progress_.Clear();
+    if (any_ && !ends_line_) Print("\n");
+  }
+
+ private:
+  bool out_ids_;
+  ProgressLine progress_;
+  bool any_ = false;
+  bool ends_line_ = false;
+};
+
+std::string ReadPromptFile(const std::string& file) {
+  if (file != "-") return ReadTextFile(file, kMaxPromptBytes);
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& model) {
+  const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) +
+                      (options.ids.empty() ? 0 : 1);
+  if (sources != 1) {
+    throw Error(ErrorCode::kUsage, "give the prompt by exactly one of -p, -f and --ids");
+  }
+  if (!options.ids.empty()) return options.ids;
+  const std::string text = options.prompt ? *options.prompt : ReadPromptFile(options.file);
+  std::vector<TokenId> ids;
+  model.RequireTokenizer().Encode(text, &ids);
+  if (ids.empty()) throw Error(ErrorCode::kUsage, "the prompt is empty, expected some text");
+  return ids;
+}
+
+void CheckIds(const std::vector<TokenId>& ids, size_t vocab_size) {
+  for (const TokenId id : ids) {
+    if (id >= vocab_size) {
+      throw Error(ErrorCode::kUsage, fmt::format("token id {} is outside the vocabulary, expected 0 "
+                                                 "to {}", id, vocab_size - 1));
+    }
+  }
+}
+
+// What was asked for, within what the model can hold. Room for the prompt and the answer by default.
+size_t ContextFor(const RunOptions& options, const ModelConfig& config, size_t prompt_tokens) {
+  const size_t wanted =
+      options.context.value_or(std::min(config.max_context, prompt_tokens + options.generation.max_tokens));
+  if (wanted > config.max_context) {
+    throw Error(ErrorCode::kUsage, fmt::format("-c {} is more than the model's {} tokens", wanted,
+                                               config.max_context));
+  }
+  if (wanted < prompt_tokens) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the prompt has {} tokens, the context {}: {}", prompt_tokens, wanted,
+                            wanted < config.max_context ? "raise -c or shorten the prompt"
+                                                        : "shorten the prompt"));
+  }
+  return wanted;
+}
+
+SamplingOptions SamplingOf(const RunOptions& options) {
+  SamplingOptions sampling = options.generation.sampling;
+  const bool samples = sampling.top_k != 0 || sampling.top_p < 1 || sampling.min_p > 0;
+  sampling.temperature = options.temperature.value_or(samples ? 1.0F : 0.0F);
+  CheckSamplingOptions(sampling);
+  return sampling;
+}
+
+// The prompt, so that a reader at a terminal sees what the text continues. Pipes get only what is new.
+void EchoPrompt(const RunOptions& options) {
+  if (!options.prompt || options.out_ids) return;
+  if (::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
+    fmt::print(stderr, "\033[1m{}\033[0m", *options.prompt);
+  }
+}
+
+void Run(RunOptions options) {
+  const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
+  options.generation.sampling = SamplingOf(options);
+  const std::vector<TokenId> prompt = PromptIds(options, model);
+  CheckIds(prompt, model.config.vocab_size);
+  if (!model.tokenizer) options.out_ids = true;
+
+  EngineOptions engine_options;
+  engine_options.memory_bytes = options.model.MemoryBytes();
+  engine_options.num_threads = options.model.threads;
+  engine_options.context = ContextFor(options, model.config, prompt.size());
+  engine_options.prefill_chunk = options.prefill_chunk;
+  engine_options.all_logits = !options.logits_file.empty();
+  const auto engine = Engine::Open(model, engine_options);
+  Session session(*engine);
+
+  CatchInterrupts();
+  Screen screen(options.out_ids);
+  std::optional<OutputFile> logits;
+  Session::LogitsSink sink;
+  if (engine_options.all_logits) {
+    logits.emplace(options.logits_file);
+    sink = [&](size_t, const float* rows, size_t num_rows) {
+      logits->Write(rows, num_rows * model.config.vocab_size * sizeof(float));
+    };
+  }
+  EchoPrompt(options);
+  const GenerationResult result = Generate(session, prompt, options.generation, screen, sink);
+  screen.End();
+  const bool interrupted = result.reason == FinishReason::kInterrupted;
+  if (logits && !interrupted) logits->Commit();
+  ReportRun(*engine, prompt.size(), result, options.stats_file);
+  if (interrupted) throw Error(ErrorCode::kInterrupted, "");
+}
+
+void AddSamplingOptions(CLI::App& app, RunOptions* options) {
+  SamplingOptions& sampling = options->generation.sampling;
+  app.add_option("-s,--seed", sampling.seed, "Seed of the sampling: same seed, same text (default: 0)")
+      ->type_name("N");
+  app.add_option("--temp", options->temperature,
+                 "Sampling temperature; 0 always takes the likeliest token (default: 0, or 1 where "
+                 "--top-k, --top-p or --min-p is given)")
+      ->type_name("X");
+  app.add_option("--top-k", sampling.top_k, "Sample from the N likeliest tokens only")->type_name("N");
+  app.add_option("--top-p", sampling.top_p,
+                 "Sample from the likeliest tokens that together reach probability X")
+      ->type_name("X");
+  app.add_option("--min-p", sampling.min_p,
+                 "Sample from tokens at least X times as likely as the likeliest")
+      ->type_name("X");
+  app.add_option("--repeat-penalty", sampling.repeat_penalty,
+                 "Above 1: make tokens that occurred before less likely (default: 1)")
+      ->type_name("X");
+  app.add_option("--stop", options->generation.stop_strings,
+                 "Stop before this text; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& program) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App& app = *program.add_subcommand("run", "Continue a text");
+  AddEngineOptions(app, &options->model);
+  app.add_option("-p,--prompt", options->prompt, "The text to continue")->type_name("TEXT");
+  app.add_option("-f,--file", options->file, "Read the text to continue from a file, or '-'")
+      ->type_name("FILE");
+  app.add_option("--ids", options->ids, "The token ids to continue, e.g. 1,2,3")
+      ->type_name("IDS")
+      ->delimiter(',');
+  app.add_option("-n", options->generation.max_tokens, "Most tokens to generate (default: 256)")
+      ->type_name("N");
+  app.add_option("-c,--context", options->context,
+                 "Tokens to make room for (default: the prompt and -n)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  AddSamplingOptions(app, options.get());
+  app.add_option("--prefill-chunk", options->prefill_chunk,
+                 "Tokens of the prompt that pass through a layer together; changes the speed, never "
+                 "the text (default: as memory allows)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--stats", options->stats_file, "Write figures of the run to a JSON file")
+      ->type_name("FILE");
+  app.add_option("--logits", options->logits_file,
+                 "Write the logits of every prompt position: float32, little-endian, a row each")
+      ->type_name("FILE");
+  app.add_flag("--out-ids", options->out_ids, "Print token ids instead of text");
+  app.callback([options] { Run(*options); });
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,72 @@
+#include "cli/run_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/byte_size.h"
+#include "cli/output.h"
+#include "memory/process_memory.h"
+
+namespace thimble::cli {
+namespace {
+
+double Rate(size_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+// The first token comes out of the prompt's own sweep; each later one costs a sweep of its own.
+size_t DecodedTokens(const GenerationResult& result) {
+  return result.ids.empty() ? 0 : result.ids.size() - 1;
+}
+
+nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
+                                 const GenerationResult& result) {
+  const EngineStats stats = engine.stats();
+  const ProcessMemory memory = ReadProcessMemory();
+  nlohmann::ordered_json json;
+  json["prompt_tokens"] = prompt_tokens;
+  json["generated_tokens"] = result.ids.size();
+  json["prefill_s"] = result.prefill_seconds;
+  json["decode_s"] = result.decode_seconds;
+  json["prefill_tokens_per_s"] = Rate(prompt_tokens, result.prefill_seconds);
+  json["decode_tokens_per_s"] = Rate(DecodedTokens(result), result.decode_seconds);
+  json["peak_rss_bytes"] = memory.peak_rss_bytes;
+  json["budget_bytes"] = engine.budget_bytes();
+  json["budget_ledger"] = engine.Ledger();
+  json["read_bytes"] = stats.trunk_read_bytes + stats.expert_read_bytes;
+  json["trunk_read_bytes"] = stats.trunk_read_bytes;
+  json["expert_read_bytes"] = stats.expert_read_bytes;
+  json["expert_requests"] = stats.expert_requests;
+  json["expert_hits"] = stats.expert_hits;
+  json["major_faults"] = memory.major_faults;
+  json["minor_faults"] = memory.minor_faults;
+  json["io_wait_s"] = stats.io_wait_seconds;
+  json["simd"] = engine.kernels().simd;
+  json["threads"] = engine.num_threads();
+  json["ids"] = result.ids;
+  return json;
+}
+
+}  // namespace
+
+void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
+               const std::string& stats_file) {
+  const EngineStats stats = engine.stats();
+  fmt::print(stderr, "prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
+             prompt_tokens, FormatSeconds(result.prefill_seconds),
+             Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
+             FormatSeconds(result.decode_seconds),
+             Rate(DecodedTokens(result), result.decode_seconds));
+  fmt::print(stderr, "memory {} at most, of {} granted; read {}, waited {} for the drive\n",
+             FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
+             FormatBytes(stats.trunk_read_bytes + stats.expert_read_bytes),
+             FormatSeconds(stats.io_wait_seconds));
+  if (stats_file.empty()) return;
+  OutputFile file(stats_file);
+  const std::string text = StatsJson(engine, prompt_tokens, result).dump(2) + "\n";
+  file.Write(text.data(), text.size());
+  file.Commit();
+}
+
+}  // namespace thimble::cli

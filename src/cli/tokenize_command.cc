@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "text/tokenizer.h"
+
+namespace thimble::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+struct TokenizeOptions {
+  std::filesystem::path model;
+  bool markup = false;
+  bool jsonl = false;
+};
+
+std::string ReadStandardInput() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
+
+std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                                const std::string& text) {
+  std::vector<TokenId> ids;
+  if (options.markup) {
+    tokenizer.EncodeMarkup(text, &ids);
+  } else {
+    tokenizer.Encode(text, &ids);
+  }
+  return ids;
+}
+
+// Calls `convert` with the value of each line of standard input that is not empty.
+template <typename T, typename Convert>
+void ForEachJsonLine(const char* expected, const Convert& convert) {
+  size_t number = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    ++number;
+    if (line.empty()) continue;
+    std::optional<T> value;
+    try {
+      value = Json::parse(line).get<T>();
+    } catch (const Json::exception&) {
+      throw Error(ErrorCode::kUsage, fmt::format("line {} of the input: expected {}, found {}", number,
+                                                 expected, line.substr(0, 60)));
+    }
+    convert(*value);
+  }
+}
+
+void Tokenize(const TokenizeOptions& options) {
+  const Tokenizer tokenizer = Tokenizer::Load(ModelOrEmbedded(options.model));
+  if (options.jsonl) {
+    ForEachJsonLine<std::string>("a JSON string", [&](const std::string& text) {
+      Print(Json(EncodeText(tokenizer, options, text)).dump() + "\n");
+    });
+    return;
+  }
+  Print(fmt::format("{}\n", fmt::join(EncodeText(tokenizer, options, ReadStandardInput()), ",")));
+}
+
+// Ids separated by commas or white space, with or without brackets.
+std::vector<TokenId> ParseIds(const std::string& text) {
+  std::vector<TokenId> ids;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    if (std::string_view(", \t\r\n[]").find(*at) != std::string_view::npos) {
+      ++at;
+      continue;
+    }
+    TokenId id = 0;
+    const auto [rest, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) {
+      throw Error(ErrorCode::kUsage, fmt::format("expected token ids separated by commas, found '{}'",
+                                                 std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at)))));
+    }
+    ids.push_back(id);
+    at = rest;
+  }
+  return ids;
+}
+
+void Detokenize(const TokenizeOptions& options) {
+  const Tokenizer tokenizer = Tokenizer::Load(ModelOrEmbedded(options.model));
+  if (options.jsonl) {
+    ForEachJsonLine<std::vector<TokenId>>("a JSON array of ids", [&](const std::vector<TokenId>& ids) {
+      // JSON holds characters only: bytes that are none become U+FFFD.
+      Print(Json(tokenizer.Decode(ids)).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    });
+    return;
+  }
+  Print(tokenizer.Decode(ParseIds(ReadStandardInput())));
+}
+
+void AddTokenizerModelOption(CLI::App& app, TokenizeOptions* options) {
+  app.add_option("-m,--model", options->model,
+                 "Directory with tiktoken.model, and tokenizer_config.json for the names of special "
+                 "tokens (default: the small model that comes with Thimble)")
+      ->type_name("DIR");
+}
+
+}  // namespace
+
+void AddTokenizeCommand(CLI::App& program) {
+  auto options = std::make_shared<TokenizeOptions>();
+  CLI::App& app =
+      *program.add_subcommand("tokenize", "Turn standard input into token ids, on one line");
+  AddTokenizerModelOption(app, options.get());
+  app.add_flag("--markup", options->markup, "Recognise the spellings of special tokens");
+  app.add_flag("--jsonl", options->jsonl,
+               "Each input line is a JSON string, each output line a JSON array of ids");
+  app.callback([options] { Tokenize(*options); });
+}
+
+void AddDetokenizeCommand(CLI::App& program) {
+  auto options = std::make_shared<TokenizeOptions>();
+  CLI::App& app = *program.add_subcommand(
+      "detokenize", "Turn token ids on standard input (1,2,3 or a JSON array) into text");
+  AddTokenizerModelOption(app, options.get());
+  app.add_flag("--jsonl", options->jsonl,
+               "Each input line is a JSON array of ids, each output line a JSON string");
+  app.callback([options] { Detokenize(*options); });
+}
+
+}  // namespace thimble::cli

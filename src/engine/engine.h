@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/model_directory.h"
+#include "engine/sampler.h"
+#include "format/tensor_store.h"
+#include "io/block_reader.h"
+#include "memory/buffer.h"
+#include "memory/memory_budget.h"
+#include "model/decoder.h"
+#include "model/state_cache.h"
+#include "residency/expert_cache.h"
+#include "residency/memory_plan.h"
+#include "residency/trunk_stream.h"
+
+namespace thimble {
+
+struct EngineOptions {
+  /// Bound on the memory of the whole process. Absent: what is free, less a reserve.
+  std::optional<uint64_t> memory_bytes;
+  /// Compute threads; 0: the physical cores that this process may use.
+  size_t num_threads = 0;
+  /// Tokens that each session can hold. Memory for them is set aside at once.
+  size_t context = 4096;
+  /// Sessions that may exist at the same time.
+  size_t num_sessions = 1;
+  /// Tokens of a prompt that pass through the layers together. Absent: chosen from the memory.
+  std::optional<size_t> prefill_chunk;
+  /// Logits of every position of a prompt will be asked for, not only of the last.
+  bool all_logits = false;
+};
+
+/// What the engine has read and waited for since it was opened.
+struct EngineStats {
+  uint64_t trunk_read_bytes = 0;
+  uint64_t expert_read_bytes = 0;
+  uint64_t expert_requests = 0;
+  uint64_t expert_hits = 0;
+  double io_wait_seconds = 0;
+};
+
+class Session;
+
+/// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads and
+/// the workspace. Its sessions are advanced by one thread at a time, and must be gone before it is.
+class Engine {
+ public:
+  /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
+  /// Error(kBadModel), Error(kOverBudget) with the smallest budget that works.
+  static std::unique_ptr<Engine> Open(const ModelDirectory& model, const EngineOptions& options);
+
+  const ModelDirectory& model() const { return model_; }
+  const ModelConfig& config() const { return model_.config; }
+  const Kernels& kernels() const { return kernels_; }
+  const MemoryPlan& plan() const { return plan_; }
+  size_t num_threads() const { return pool_.num_threads(); }
+  uint64_t budget_bytes() const { return budget_.limit_bytes(); }
+  /// What the budget is used for, by name.
+  std::map<std::string, uint64_t> Ledger() const { return budget_.Ledger(); }
+  EngineStats stats() const;
+
+  /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.
+  Sampler NewSampler(const SamplingOptions& options) {
+    return Sampler(options, config().vocab_size, kernels_, budget_);
+  }
+
+ private:
+  friend class Session;
+  Engine(const ModelDirectory& model, const EngineOptions& options, TensorStore store);
+
+  const ModelDirectory& model_;
+  const EngineOptions options_;
+  const Kernels& kernels_;
+  TensorStore store_;
+  MemoryBudget budget_;
+  ThreadPool pool_;
+  MemoryPlan plan_;
+  Reservation process_;
+  ReadMonitor monitor_;
+  std::unique_ptr<BlockReader> reader_;
+  TrunkStream trunk_;
+  ExpertCache experts_;
+  Decoder decoder_;
+};
+
+/// One conversation: the tokens so far and the state that they left. Used by one thread.
+class Session {
+ public:
+  /// An empty session of EngineOptions::context tokens. Error(kOverBudget) beyond num_sessions.
+  explicit Session(Engine& engine);
+
+  /// Told of each chunk's logits, when all are wanted: rows [first_position, first_position +
+  /// num_rows), each vocab_size floats, valid during the call.
+  using LogitsSink = std::function<void(size_t first_position, const float* rows, size_t num_rows)>;
+  /// Told after each chunk how many of the tokens are done, and asked before each layer whether to go
+  /// on.
+  class Observer : public SweepObserver {
+   public:
+    virtual void OnProgress(size_t done, size_t total) = 0;
+  };
+
+  /// Advances by `tokens`, at least one, in chunks of the plan's width. Afterwards logits() are those
+  /// of the last token. Error(kUsage) before anything changed where the context has no room or an id is
+  /// out of range; Error(kInterrupted) where the observer says so; both may be null.
+  void Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink = nullptr);
+
+  /// [vocab_size], after the last token. Valid until the next Append.
+  std::span<const float> logits() const { return {last_logits_, engine_.config().vocab_size}; }
+  size_t num_tokens() const { return state_.num_tokens(); }
+  size_t capacity() const { return state_.capacity(); }
+  Engine& engine() const { return engine_; }
+
+ private:
+  Engine& engine_;
+  StateCache state_;
+  Buffer logits_buffer_;
+  const float* last_logits_ = nullptr;
+};
+
+}  // namespace thimble

@@ -1,0 +1,126 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+
+namespace thimble {
+namespace {
+
+void Require(bool holds, const char* option, const char* expected, double found) {
+  if (holds) return;
+  throw Error(ErrorCode::kUsage, std::string(option) + " must be " + expected + ", found " +
+                                     std::to_string(found));
+}
+
+}  // namespace
+
+void CheckSamplingOptions(const SamplingOptions& options) {
+  Require(options.temperature >= 0 && std::isfinite(options.temperature), "--temp", "0 or more",
+          options.temperature);
+  Require(options.top_p > 0 && options.top_p <= 1, "--top-p", "above 0 and at most 1",
+          options.top_p);
+  Require(options.min_p >= 0 && options.min_p <= 1, "--min-p", "from 0 to 1", options.min_p);
+  Require(options.repeat_penalty > 0 && std::isfinite(options.repeat_penalty), "--repeat-penalty",
+          "above 0", options.repeat_penalty);
+}
+
+Sampler::Sampler(const SamplingOptions& options, size_t vocab_size, const Kernels& kernels,
+                 MemoryBudget& budget)
+    : options_(options),
+      vocab_size_(vocab_size),
+      kernels_(kernels),
+      random_(options.seed),
+      buffer_(budget, "sampler", ScratchBytes(vocab_size)) {
+  CheckSamplingOptions(options);
+  Carver carver(buffer_);
+  probabilities_ = carver.Take<float>(vocab_size);
+  candidates_ = carver.Take<TokenId>(vocab_size);
+}
+
+uint64_t Sampler::ScratchBytes(size_t vocab_size) {
+  Carver counter;
+  counter.Take<float>(vocab_size);
+  counter.Take<TokenId>(vocab_size);
+  return counter.used_bytes();
+}
+
+TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> history) {
+  THIMBLE_CHECK(logits.size() == vocab_size_);
+  if (!kernels_.all_finite(logits.data(), logits.size())) {
+    throw Error(ErrorCode::kRuntime,
+                "the model gave logits that are not finite: its output head is damaged; compare the "
+                "files with their published checksums");
+  }
+  Penalise(logits, history);
+  if (options_.temperature == 0) {
+    return static_cast<TokenId>(
+        std::max_element(probabilities_, probabilities_ + vocab_size_) - probabilities_);
+  }
+  kernels_.scale(1.0F / options_.temperature, probabilities_, vocab_size_, probabilities_);
+  kernels_.softmax(probabilities_, vocab_size_);
+  std::iota(candidates_, candidates_ + vocab_size_, TokenId{0});
+  return Draw(KeepLikely());
+}
+
+// Copies the logits; each token of the history is penalised once, however often it occurred.
+void Sampler::Penalise(std::span<const float> logits, std::span<const TokenId> history) {
+  std::copy(logits.begin(), logits.end(), probabilities_);
+  if (options_.repeat_penalty == 1) return;
+  for (const TokenId id : history) {
+    const float logit = logits[id];
+    probabilities_[id] =
+        logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  }
+}
+
+// Moves the tokens that pass top-k, top-p and min-p to the front of candidates_, likeliest first, and
+// returns how many. A heap gives them one by one: no more of the vocabulary is sorted than is kept.
+size_t Sampler::KeepLikely() {
+  if (options_.top_k == 0 && options_.top_p >= 1 && options_.min_p == 0) return vocab_size_;
+  const auto less_likely = [this](TokenId a, TokenId b) {
+    return probabilities_[a] != probabilities_[b] ? probabilities_[a] < probabilities_[b] : a > b;
+  };
+  const size_t most = options_.top_k == 0 ? vocab_size_ : std::min(options_.top_k, vocab_size_);
+  TokenId* end = candidates_ + vocab_size_;
+  std::make_heap(candidates_, end, less_likely);
+  double mass = 0;  // of the top k, which top-p is measured against
+  const float least = options_.min_p * probabilities_[candidates_[0]];
+  size_t count = 0;
+  while (count < most) {
+    std::pop_heap(candidates_, end - count, less_likely);
+    const float probability = probabilities_[*(end - 1 - count)];
+    if (probability < least) break;
+    mass += static_cast<double>(probability);
+    ++count;
+    const bool nucleus_full = options_.top_k == 0 && mass >= static_cast<double>(options_.top_p);
+    if (nucleus_full) break;
+  }
+  std::reverse(end - count, end);
+  std::move(end - count, end, candidates_);
+  if (options_.top_k == 0 || options_.top_p >= 1) return count;
+  double sum = 0;
+  for (size_t i = 0; i < count; ++i) {
+    sum += static_cast<double>(probabilities_[candidates_[i]]);
+    if (sum >= mass * static_cast<double>(options_.top_p)) return i + 1;
+  }
+  return count;
+}
+
+// One of the first `count` candidates, each as likely as its share of their sum.
+TokenId Sampler::Draw(size_t count) {
+  double mass = 0;
+  for (size_t i = 0; i < count; ++i) mass += static_cast<double>(probabilities_[candidates_[i]]);
+  constexpr double kStep = 0x1p-53;
+  double left = static_cast<double>(random_() >> 11) * kStep * mass;
+  for (size_t i = 0; i + 1 < count; ++i) {
+    left -= static_cast<double>(probabilities_[candidates_[i]]);
+    if (left < 0) return candidates_[i];
+  }
+  return candidates_[count - 1];
+}
+
+}  // namespace thimble
