@@ -34,8 +34,7 @@ std::optional<double> SuffixFactor(std::string_view suffix) {
 std::optional<uint64_t> ParseByteSize(std::string_view text) {
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] =
-      std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   if (error != std::errc() || std::signbit(number) || !std::isfinite(number)) return std::nullopt;
   const auto factor = SuffixFactor(std::string_view(rest, static_cast<size_t>(end - rest)));
   if (!factor) return std::nullopt;

@@ -114,7 +114,8 @@ std::optional<uint64_t> CgroupMemoryAvailable() {
       const auto limit = ReadNumber(folder / "memory.limit_in_bytes");
       const auto used = ReadNumber(folder / "memory.usage_in_bytes");
       if (!limit || !used) return;
-      TakeLess(least, Left(*limit, *used, ReadField(folder / "memory.stat", "total_inactive_file")));
+      TakeLess(least,
+               Left(*limit, *used, ReadField(folder / "memory.stat", "total_inactive_file")));
     });
   }
   return least;

@@ -33,9 +33,9 @@ class Error : public std::runtime_error {
 }  // namespace thimble
 
 /// Guards an invariant, in release builds too.
-#define THIMBLE_CHECK(condition)                              \
-  do {                                                        \
-    if (!(condition)) [[unlikely]] {                          \
-      ::thimble::FailCheck(#condition, __FILE__, __LINE__);   \
-    }                                                         \
+#define THIMBLE_CHECK(condition)                            \
+  do {                                                      \
+    if (!(condition)) [[unlikely]] {                        \
+      ::thimble::FailCheck(#condition, __FILE__, __LINE__); \
+    }                                                       \
   } while (false)

@@ -42,8 +42,9 @@ class ThreadPool {
 
   size_t num_threads() const;
 
-  /// Calls `function` over a partition of [0, count) and returns when all is done. Each part but the
-  /// last is a multiple of `grain` (>= 1) long, so a count of at most `grain` runs on one thread.
+  /// Calls `function` over a partition of [0, count) and returns when all is done. Each part but
+  /// the last is a multiple of `grain` (>= 1) long, so a count of at most `grain` runs on one
+  /// thread.
   void ParallelFor(size_t count, size_t grain, RangeFunction function);
 
  private:

@@ -58,9 +58,10 @@ void Evaluate(const EvalOptions& options) {
                                          {"window", engine_options.context}};
     Print(json.dump(2) + "\n");
   } else {
-    Print(fmt::format("{:.4f} bits per byte, perplexity {:.3f} per token ({} tokens, {} bytes, windows "
-                      "of {} tokens)\n",
-                      bits, perplexity, result.num_tokens, scored_bytes, engine_options.context));
+    Print(fmt::format(
+        "{:.4f} bits per byte, perplexity {:.3f} per token ({} tokens, {} bytes, windows "
+        "of {} tokens)\n",
+        bits, perplexity, result.num_tokens, scored_bytes, engine_options.context));
   }
 }
 

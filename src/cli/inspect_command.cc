@@ -22,8 +22,8 @@ struct InspectOptions {
   bool json = false;
 };
 
-// What is known of a model: from its shards, or from its configuration and index where those are not
-// there.
+// What is known of a model: from its shards, or from its configuration and index where those are
+// not there.
 struct Inspection {
   ModelConfig config;
   ModelSummary summary;

@@ -24,10 +24,12 @@ int Run(int argc, char** argv) {
                    "thimble");
   program.footer(
       "Try:\n  thimble run -p \"In the beginning\"\n  thimble run -m DIR -p TEXT --memory 1.5G\n"
-      "Exit codes: 0 fine, 1 failed while running, 2 wrong usage, 3 bad or unsupported model, 4 over "
+      "Exit codes: 0 fine, 1 failed while running, 2 wrong usage, 3 bad or unsupported model, 4 "
+      "over "
       "the memory budget, 130 interrupted.");
   program.set_version_flag(
-      "--version", [] { return fmt::format("thimble {} ({})", THIMBLE_VERSION, BestKernels().simd); },
+      "--version",
+      [] { return fmt::format("thimble {} ({})", THIMBLE_VERSION, BestKernels().simd); },
       "Print the version and the SIMD instructions in use");
   program.require_subcommand(1);
   program.get_formatter()->column_width(32);
@@ -41,8 +43,9 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const bool asked = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     if (asked) return program.exit(error);
-    return Report(fmt::format("{}\nTry 'thimble --help' or 'thimble COMMAND --help'.", error.what()),
-                  ErrorCode::kUsage);
+    return Report(
+        fmt::format("{}\nTry 'thimble --help' or 'thimble COMMAND --help'.", error.what()),
+        ErrorCode::kUsage);
   } catch (const Error& error) {
     return Report(error.what(), error.code());
   } catch (const std::bad_alloc&) {

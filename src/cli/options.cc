@@ -23,8 +23,9 @@ std::optional<uint64_t> ModelOptions::MemoryBytes() const {
 }
 
 void AddModelOption(CLI::App& app, std::filesystem::path* model) {
-  app.add_option("-m,--model", *model,
-                 "Model directory, as downloaded (default: the small model that comes with Thimble)")
+  app.add_option(
+         "-m,--model", *model,
+         "Model directory, as downloaded (default: the small model that comes with Thimble)")
       ->type_name("DIR");
 }
 
@@ -51,8 +52,9 @@ std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given) {
     const auto candidate = (folder / place).lexically_normal();
     if (std::filesystem::exists(candidate / "config.json", error)) return candidate;
   }
-  throw Error(ErrorCode::kBadModel, "the small model that comes with Thimble was not found beside " +
-                                        program.string() + "; name a model directory with -m");
+  throw Error(ErrorCode::kBadModel,
+              "the small model that comes with Thimble was not found beside " + program.string() +
+                  "; name a model directory with -m");
 }
 
 }  // namespace thimble::cli

@@ -75,8 +75,8 @@ std::string ReadPromptFile(const std::string& file) {
 }
 
 std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& model) {
-  const int sources = (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) +
-                      (options.ids.empty() ? 0 : 1);
+  const int sources =
+      (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.ids.empty() ? 0 : 1);
   if (sources != 1) {
     throw Error(ErrorCode::kUsage, "give the prompt by exactly one of -p, -f and --ids");
   }
@@ -91,16 +91,19 @@ std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& 
 void CheckIds(const std::vector<TokenId>& ids, size_t vocab_size) {
   for (const TokenId id : ids) {
     if (id >= vocab_size) {
-      throw Error(ErrorCode::kUsage, fmt::format("token id {} is outside the vocabulary, expected 0 "
-                                                 "to {}", id, vocab_size - 1));
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("token id {} is outside the vocabulary, expected 0 "
+                              "to {}",
+                              id, vocab_size - 1));
     }
   }
 }
 
-// What was asked for, within what the model can hold. Room for the prompt and the answer by default.
+// What was asked for, within what the model can hold. Room for the prompt and the answer by
+// default.
 size_t ContextFor(const RunOptions& options, const ModelConfig& config, size_t prompt_tokens) {
-  const size_t wanted =
-      options.context.value_or(std::min(config.max_context, prompt_tokens + options.generation.max_tokens));
+  const size_t wanted = options.context.value_or(
+      std::min(config.max_context, prompt_tokens + options.generation.max_tokens));
   if (wanted > config.max_context) {
     throw Error(ErrorCode::kUsage, fmt::format("-c {} is more than the model's {} tokens", wanted,
                                                config.max_context));
@@ -122,7 +125,8 @@ SamplingOptions SamplingOf(const RunOptions& options) {
   return sampling;
 }
 
-// The prompt, so that a reader at a terminal sees what the text continues. Pipes get only what is new.
+// The prompt, so that a reader at a terminal sees what the text continues. Pipes get only what is
+// new.
 void EchoPrompt(const RunOptions& options) {
   if (!options.prompt || options.out_ids) return;
   if (::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
@@ -167,13 +171,15 @@ void Run(RunOptions options) {
 
 void AddSamplingOptions(CLI::App& app, RunOptions* options) {
   SamplingOptions& sampling = options->generation.sampling;
-  app.add_option("-s,--seed", sampling.seed, "Seed of the sampling: same seed, same text (default: 0)")
+  app.add_option("-s,--seed", sampling.seed,
+                 "Seed of the sampling: same seed, same text (default: 0)")
       ->type_name("N");
   app.add_option("--temp", options->temperature,
                  "Sampling temperature; 0 always takes the likeliest token (default: 0, or 1 where "
                  "--top-k, --top-p or --min-p is given)")
       ->type_name("X");
-  app.add_option("--top-k", sampling.top_k, "Sample from the N likeliest tokens only")->type_name("N");
+  app.add_option("--top-k", sampling.top_k, "Sample from the N likeliest tokens only")
+      ->type_name("N");
   app.add_option("--top-p", sampling.top_p,
                  "Sample from the likeliest tokens that together reach probability X")
       ->type_name("X");
@@ -208,9 +214,10 @@ void AddRunCommand(CLI::App& program) {
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   AddSamplingOptions(app, options.get());
-  app.add_option("--prefill-chunk", options->prefill_chunk,
-                 "Tokens of the prompt that pass through a layer together; changes the speed, never "
-                 "the text (default: as memory allows)")
+  app.add_option(
+         "--prefill-chunk", options->prefill_chunk,
+         "Tokens of the prompt that pass through a layer together; changes the speed, never "
+         "the text (default: as memory allows)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
   app.add_option("--stats", options->stats_file, "Write figures of the run to a JSON file")

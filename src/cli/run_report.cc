@@ -53,11 +53,11 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
                const std::string& stats_file) {
   const EngineStats stats = engine.stats();
-  fmt::print(stderr, "prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
-             prompt_tokens, FormatSeconds(result.prefill_seconds),
-             Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
-             FormatSeconds(result.decode_seconds),
-             Rate(DecodedTokens(result), result.decode_seconds));
+  fmt::print(
+      stderr, "prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
+      prompt_tokens, FormatSeconds(result.prefill_seconds),
+      Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
+      FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
   fmt::print(stderr, "memory {} at most, of {} granted; read {}, waited {} for the drive\n",
              FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
              FormatBytes(stats.trunk_read_bytes + stats.expert_read_bytes),

@@ -8,8 +8,8 @@
 
 namespace thimble::cli {
 
-/// Prints what a run took on standard error, and writes the same in full to `stats_file` as JSON, if
-/// one is named.
+/// Prints what a run took on standard error, and writes the same in full to `stats_file` as JSON,
+/// if one is named.
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
                const std::string& stats_file);
 

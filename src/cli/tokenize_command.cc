@@ -49,8 +49,8 @@ void ForEachJsonLine(const char* expected, const Convert& convert) {
     try {
       value = Json::parse(line).get<T>();
     } catch (const Json::exception&) {
-      throw Error(ErrorCode::kUsage, fmt::format("line {} of the input: expected {}, found {}", number,
-                                                 expected, line.substr(0, 60)));
+      throw Error(ErrorCode::kUsage, fmt::format("line {} of the input: expected {}, found {}",
+                                                 number, expected, line.substr(0, 60)));
     }
     convert(*value);
   }
@@ -80,8 +80,10 @@ std::vector<TokenId> ParseIds(const std::string& text) {
     TokenId id = 0;
     const auto [rest, error] = std::from_chars(at, end, id);
     if (error != std::errc()) {
-      throw Error(ErrorCode::kUsage, fmt::format("expected token ids separated by commas, found '{}'",
-                                                 std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at)))));
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("expected token ids separated by commas, found '{}'",
+                      std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at)))));
     }
     ids.push_back(id);
     at = rest;
@@ -92,19 +94,22 @@ std::vector<TokenId> ParseIds(const std::string& text) {
 void Detokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = Tokenizer::Load(ModelOrEmbedded(options.model));
   if (options.jsonl) {
-    ForEachJsonLine<std::vector<TokenId>>("a JSON array of ids", [&](const std::vector<TokenId>& ids) {
-      // JSON holds characters only: bytes that are none become U+FFFD.
-      Print(Json(tokenizer.Decode(ids)).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    });
+    ForEachJsonLine<std::vector<TokenId>>(
+        "a JSON array of ids", [&](const std::vector<TokenId>& ids) {
+          // JSON holds characters only: bytes that are none become U+FFFD.
+          Print(Json(tokenizer.Decode(ids)).dump(-1, ' ', false, Json::error_handler_t::replace) +
+                "\n");
+        });
     return;
   }
   Print(tokenizer.Decode(ParseIds(ReadStandardInput())));
 }
 
 void AddTokenizerModelOption(CLI::App& app, TokenizeOptions* options) {
-  app.add_option("-m,--model", options->model,
-                 "Directory with tiktoken.model, and tokenizer_config.json for the names of special "
-                 "tokens (default: the small model that comes with Thimble)")
+  app.add_option(
+         "-m,--model", options->model,
+         "Directory with tiktoken.model, and tokenizer_config.json for the names of special "
+         "tokens (default: the small model that comes with Thimble)")
       ->type_name("DIR");
 }
 

@@ -31,13 +31,13 @@ std::vector<std::filesystem::path> PathsOf(const TensorStore& store) {
   return paths;
 }
 
-MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store, const EngineOptions& options,
-                   uint64_t budget_bytes, size_t num_threads) {
+MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store,
+                   const EngineOptions& options, uint64_t budget_bytes, size_t num_threads) {
   const ProcessMemory process = ReadProcessMemory();
   PlanRequest request;
   request.budget_bytes = budget_bytes;
-  request.process_bytes = std::max(process.rss_bytes, process.peak_rss_bytes) +
-                          GrowthBytes(num_threads + kReadThreads);
+  request.process_bytes =
+      std::max(process.rss_bytes, process.peak_rss_bytes) + GrowthBytes(num_threads + kReadThreads);
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;
@@ -66,8 +66,8 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Tensor
       reader_(OpenPreadReader(PathsOf(store_), kReadThreads)),
       trunk_(model.config, store_, TrunkSchedule::Build(model.config, store_, plan_.block_bytes),
              {plan_.ring_slots, plan_.pinned_bytes}, kernels_, *reader_, monitor_, budget_),
-      experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_, monitor_,
-               budget_),
+      experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_,
+               monitor_, budget_),
       decoder_(model.config,
                {std::max(plan_.prefill_chunk, options.num_sessions), options.num_sessions,
                 pool_.num_threads()},
@@ -87,9 +87,9 @@ Session::Session(Engine& engine)
 
 void Session::Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink) {
   if (tokens.size() > capacity() - num_tokens()) {
-    throw Error(ErrorCode::kUsage, "the context holds " + std::to_string(capacity()) +
-                                       " tokens, " + std::to_string(num_tokens()) +
-                                       " are in use, and " + std::to_string(tokens.size()) +
+    throw Error(ErrorCode::kUsage, "the context holds " + std::to_string(capacity()) + " tokens, " +
+                                       std::to_string(num_tokens()) + " are in use, and " +
+                                       std::to_string(tokens.size()) +
                                        " more were given; raise -c or shorten the text");
   }
   auto* logits = reinterpret_cast<float*>(logits_buffer_.data());

@@ -51,8 +51,9 @@ struct EngineStats {
 
 class Session;
 
-/// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads and
-/// the workspace. Its sessions are advanced by one thread at a time, and must be gone before it is.
+/// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads
+/// and the workspace. Its sessions are advanced by one thread at a time, and must be gone before it
+/// is.
 class Engine {
  public:
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
@@ -102,17 +103,18 @@ class Session {
   /// Told of each chunk's logits, when all are wanted: rows [first_position, first_position +
   /// num_rows), each vocab_size floats, valid during the call.
   using LogitsSink = std::function<void(size_t first_position, const float* rows, size_t num_rows)>;
-  /// Told after each chunk how many of the tokens are done, and asked before each layer whether to go
-  /// on.
+  /// Told after each chunk how many of the tokens are done, and asked before each layer whether to
+  /// go on.
   class Observer : public SweepObserver {
    public:
     virtual void OnProgress(size_t done, size_t total) = 0;
   };
 
-  /// Advances by `tokens`, at least one, in chunks of the plan's width. Afterwards logits() are those
-  /// of the last token. Error(kUsage) before anything changed where the context has no room or an id is
-  /// out of range; Error(kInterrupted) where the observer says so; both may be null.
-  void Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink = nullptr);
+  /// Advances by `tokens`, at least one, in chunks of the plan's width. Afterwards logits() are
+  /// those of the last token. Error(kUsage) before anything changed where the context has no room
+  /// or an id is out of range; Error(kInterrupted) where the observer says so; both may be null.
+  void Append(std::span<const TokenId> tokens, Observer* observer,
+              const LogitsSink& sink = nullptr);
 
   /// [vocab_size], after the last token. Valid until the next Append.
   std::span<const float> logits() const { return {last_logits_, engine_.config().vocab_size}; }

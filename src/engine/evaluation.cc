@@ -10,10 +10,10 @@ namespace {
 
 // -ln softmax(logits)[token], in double: sums over long texts keep all their digits.
 double NegativeLogLikelihood(const float* logits, size_t vocab_size, TokenId token) {
-  const float most = *std::max_element(logits, logits + vocab_size);
+  const auto most = static_cast<double>(*std::max_element(logits, logits + vocab_size));
   double sum = 0;
-  for (size_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(logits[i] - most));
-  return std::log(sum) + static_cast<double>(most - logits[token]);
+  for (size_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(logits[i]) - most);
+  return std::log(sum) + most - static_cast<double>(logits[token]);
 }
 
 class WindowObserver : public Session::Observer {

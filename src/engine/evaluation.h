@@ -17,11 +17,11 @@ struct EvaluationResult {
   double BitsPerByte(uint64_t num_bytes) const;
 };
 
-/// How well the model predicts `tokens`. The text is cut into windows of `window` tokens; each is read
-/// from an empty state and predicts the tokens one further on, so that every token but the first is
-/// scored exactly once. Needs an engine with all_logits and a context of at least `window`.
-/// `on_progress(done, total)` is called after each chunk, and stops the evaluation by returning false:
-/// Error(kInterrupted).
+/// How well the model predicts `tokens`. The text is cut into windows of `window` tokens; each is
+/// read from an empty state and predicts the tokens one further on, so that every token but the
+/// first is scored exactly once. Needs an engine with all_logits and a context of at least
+/// `window`. `on_progress(done, total)` is called after each chunk, and stops the evaluation by
+/// returning false: Error(kInterrupted).
 EvaluationResult Evaluate(Engine& engine, std::span<const TokenId> tokens, size_t window,
                           const std::function<bool(size_t, size_t)>& on_progress);
 

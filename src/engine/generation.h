@@ -39,10 +39,10 @@ struct GenerationResult {
   double decode_seconds = 0;   // after that
 };
 
-/// Appends `prompt` to `session` and samples on from it. Text goes to the listener as it is made, never
-/// half a character, never a part of a stop string, never a reserved token. Ends cleanly when the
-/// listener stops a sweep: the result then holds what was made so far. `sink`, if set, receives the
-/// logits of every prompt position.
+/// Appends `prompt` to `session` and samples on from it. Text goes to the listener as it is made,
+/// never half a character, never a part of a stop string, never a reserved token. Ends cleanly when
+/// the listener stops a sweep: the result then holds what was made so far. `sink`, if set, receives
+/// the logits of every prompt position.
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,
                           const Session::LogitsSink& sink = nullptr);

@@ -35,9 +35,10 @@ std::vector<TokenId> ModelDirectory::StopIds() const {
 
 const Tokenizer& ModelDirectory::RequireTokenizer() const {
   if (!tokenizer) {
-    throw Error(ErrorCode::kBadModel, path.string() +
-                                          " has no tiktoken.model, which text needs; download it, or "
-                                          "give token ids with --ids and --out-ids");
+    throw Error(ErrorCode::kBadModel,
+                path.string() +
+                    " has no tiktoken.model, which text needs; download it, or "
+                    "give token ids with --ids and --out-ids");
   }
   return *tokenizer;
 }

@@ -12,8 +12,8 @@ namespace {
 
 void Require(bool holds, const char* option, const char* expected, double found) {
   if (holds) return;
-  throw Error(ErrorCode::kUsage, std::string(option) + " must be " + expected + ", found " +
-                                     std::to_string(found));
+  throw Error(ErrorCode::kUsage,
+              std::string(option) + " must be " + expected + ", found " + std::to_string(found));
 }
 
 }  // namespace
@@ -51,14 +51,15 @@ uint64_t Sampler::ScratchBytes(size_t vocab_size) {
 TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> history) {
   THIMBLE_CHECK(logits.size() == vocab_size_);
   if (!kernels_.all_finite(logits.data(), logits.size())) {
-    throw Error(ErrorCode::kRuntime,
-                "the model gave logits that are not finite: its output head is damaged; compare the "
-                "files with their published checksums");
+    throw Error(
+        ErrorCode::kRuntime,
+        "the model gave logits that are not finite: its output head is damaged; compare the "
+        "files with their published checksums");
   }
   Penalise(logits, history);
   if (options_.temperature == 0) {
-    return static_cast<TokenId>(
-        std::max_element(probabilities_, probabilities_ + vocab_size_) - probabilities_);
+    return static_cast<TokenId>(std::max_element(probabilities_, probabilities_ + vocab_size_) -
+                                probabilities_);
   }
   kernels_.scale(1.0F / options_.temperature, probabilities_, vocab_size_, probabilities_);
   kernels_.softmax(probabilities_, vocab_size_);
@@ -77,8 +78,9 @@ void Sampler::Penalise(std::span<const float> logits, std::span<const TokenId> h
   }
 }
 
-// Moves the tokens that pass top-k, top-p and min-p to the front of candidates_, likeliest first, and
-// returns how many. A heap gives them one by one: no more of the vocabulary is sorted than is kept.
+// Moves the tokens that pass top-k, top-p and min-p to the front of candidates_, likeliest first,
+// and returns how many. A heap gives them one by one: no more of the vocabulary is sorted than is
+// kept.
 size_t Sampler::KeepLikely() {
   if (options_.top_k == 0 && options_.top_p >= 1 && options_.min_p == 0) return vocab_size_;
   const auto less_likely = [this](TokenId a, TokenId b) {

@@ -37,8 +37,8 @@ class Sampler {
   /// Bytes of the scratch.
   static uint64_t ScratchBytes(size_t vocab_size);
 
-  /// The next token. `history` are the tokens so far, for the penalty. Error(kRuntime) where a logit
-  /// is not finite.
+  /// The next token. `history` are the tokens so far, for the penalty. Error(kRuntime) where a
+  /// logit is not finite.
   TokenId Sample(std::span<const float> logits, std::span<const TokenId> history);
 
  private:

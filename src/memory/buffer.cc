@@ -13,11 +13,11 @@ namespace thimble {
 Buffer::Buffer(MemoryBudget& budget, const std::string& name, uint64_t bytes)
     : reservation_(budget.Reserve(name, bytes)) {
   if (bytes == 0) return;
-  void* pages =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) {
-    throw Error(ErrorCode::kRuntime, "the system refused " + FormatBytes(bytes) + " of memory for " +
-                                         name + ": " + std::strerror(errno));
+    throw Error(ErrorCode::kRuntime, "the system refused " + FormatBytes(bytes) +
+                                         " of memory for " + name + ": " + std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(pages);
 }

@@ -11,8 +11,9 @@
 
 namespace thimble {
 
-/// Page-aligned memory from the kernel, charged to a budget, zero at first, given back to the kernel
-/// when destroyed. Movable. Pages that are never touched cost nothing but are charged all the same.
+/// Page-aligned memory from the kernel, charged to a budget, zero at first, given back to the
+/// kernel when destroyed. Movable. Pages that are never touched cost nothing but are charged all
+/// the same.
 class Buffer {
  public:
   Buffer() = default;
@@ -50,8 +51,8 @@ class Carver {
     return reinterpret_cast<T*>(base_ + offset);
   }
 
-  /// The place of the next part, to come back to with Restart: parts that are never in use at the same
-  /// time can then share memory.
+  /// The place of the next part, to come back to with Restart: parts that are never in use at the
+  /// same time can then share memory.
   uint64_t position() const { return position_; }
   Carver& Restart(uint64_t position) {
     position_ = position;

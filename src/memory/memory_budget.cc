@@ -16,8 +16,8 @@ Reservation MemoryBudget::Reserve(const std::string& name, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > limit_bytes_ - used_bytes_) {
     throw Error(ErrorCode::kOverBudget, "the memory budget of " + FormatBytes(limit_bytes_) +
-                                            " has no room for " + FormatBytes(bytes) + " of " + name +
-                                            "; in use:\n" + FormatLedger(ledger_) +
+                                            " has no room for " + FormatBytes(bytes) + " of " +
+                                            name + "; in use:\n" + FormatLedger(ledger_) +
                                             "Grant more with --memory.");
   }
   used_bytes_ += bytes;
@@ -67,7 +67,8 @@ std::string FormatLedger(const std::map<std::string, uint64_t>& ledger) {
   std::string text;
   const auto append = [&text](const std::string& name, uint64_t bytes) {
     const std::string size = FormatBytes(bytes);
-    text += "  " + std::string(size.size() < 9 ? 9 - size.size() : 0, ' ') + size + "  " + name + "\n";
+    text +=
+        "  " + std::string(size.size() < 9 ? 9 - size.size() : 0, ' ') + size + "  " + name + "\n";
   };
   for (const auto& [name, bytes] : lines) {
     append(name, bytes);

@@ -10,8 +10,8 @@ namespace thimble {
 
 class Reservation;
 
-/// The memory that Thimble may use, and what it is used for. Everything above 64 KiB is reserved here
-/// before it is allocated. Safe from any thread; must outlive its reservations.
+/// The memory that Thimble may use, and what it is used for. Everything above 64 KiB is reserved
+/// here before it is allocated. Safe from any thread; must outlive its reservations.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -20,8 +20,8 @@ class MemoryBudget {
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
 
-  /// Takes `bytes` for `name`, a line of the ledger. Error(kOverBudget) with the ledger in its message
-  /// where that would pass the limit; nothing is taken then.
+  /// Takes `bytes` for `name`, a line of the ledger. Error(kOverBudget) with the ledger in its
+  /// message where that would pass the limit; nothing is taken then.
   Reservation Reserve(const std::string& name, uint64_t bytes);
 
   uint64_t limit_bytes() const { return limit_bytes_; }

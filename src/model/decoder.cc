@@ -8,9 +8,7 @@
 namespace thimble {
 namespace {
 
-[[noreturn]] void FailUsage(const std::string& message) {
-  throw Error(ErrorCode::kUsage, message);
-}
+[[noreturn]] void FailUsage(const std::string& message) { throw Error(ErrorCode::kUsage, message); }
 
 size_t NumLogitRows(const SweepItem& item) {
   switch (item.wanted) {
@@ -95,8 +93,8 @@ void Decoder::Check(std::span<const SweepItem> items) const {
       FailUsage("this session broke off in the middle of a token; start it anew");
     }
     if (item.tokens.size() > item.state->capacity() - item.state->num_tokens()) {
-      FailUsage("the context is full: it holds " + std::to_string(item.state->num_tokens()) + " of " +
-                std::to_string(item.state->capacity()) + " tokens, and " +
+      FailUsage("the context is full: it holds " + std::to_string(item.state->num_tokens()) +
+                " of " + std::to_string(item.state->capacity()) + " tokens, and " +
                 std::to_string(item.tokens.size()) + " more were given; raise -c");
     }
     for (const uint32_t id : item.tokens) {
@@ -108,9 +106,9 @@ void Decoder::Check(std::span<const SweepItem> items) const {
     num_tokens += item.tokens.size();
   }
   if (items.empty() || items.size() > limits_.max_sessions || num_tokens > limits_.max_tokens) {
-    FailUsage("a sweep takes 1 to " + std::to_string(limits_.max_sessions) + " sessions and up to " +
-              std::to_string(limits_.max_tokens) + " tokens, found " + std::to_string(items.size()) +
-              " and " + std::to_string(num_tokens));
+    FailUsage("a sweep takes 1 to " + std::to_string(limits_.max_sessions) +
+              " sessions and up to " + std::to_string(limits_.max_tokens) + " tokens, found " +
+              std::to_string(items.size()) + " and " + std::to_string(num_tokens));
   }
 }
 
@@ -125,7 +123,8 @@ SweepTokens Decoder::Gather(std::span<const SweepItem> items) {
   return {{work_.spans, items.size()}, row};
 }
 
-// u = mix; y = Mixer(rms(u)); cur += y; u = mix; y = FFN(rms(u)); cur += y  (docs/MODEL.md, layer loop)
+// u = mix; y = Mixer(rms(u)); cur += y; u = mix; y = FFN(rms(u)); cur += y  (docs/MODEL.md, layer
+// loop)
 void Decoder::RunLayer(size_t layer, const SweepTokens& tokens) {
   const LayerSpec& spec = config_.layers[layer];
   LayerParams& params = work_.params;
@@ -169,10 +168,11 @@ void Decoder::CheckFinite(size_t layer, size_t num_tokens) const {
   const Rows current = work_.residuals.current();
   for (size_t token = 0; token < num_tokens; ++token) {
     if (!executor_.kernels().all_finite(current[token], config_.hidden_size)) {
-      throw Error(ErrorCode::kRuntime,
-                  "layer " + std::to_string(layer) +
-                      " gave a number that is not finite: its weights are damaged, or the model does "
-                      "not fit this configuration; compare the files with their published checksums");
+      throw Error(
+          ErrorCode::kRuntime,
+          "layer " + std::to_string(layer) +
+              " gave a number that is not finite: its weights are damaged, or the model does "
+              "not fit this configuration; compare the files with their published checksums");
     }
   }
 }

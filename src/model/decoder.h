@@ -47,8 +47,8 @@ struct DecoderLimits {
 
 /// The forward pass: one sweep over the layers, which advances one or several sessions, each by one
 /// or more tokens. A token's logits are the same bits whatever else is in its sweep, however its
-/// prompt is cut, and however many threads there are. Reads weights only through its ports, allocates
-/// nothing, and does no I/O. Used by one thread.
+/// prompt is cut, and however many threads there are. Reads weights only through its ports,
+/// allocates nothing, and does no I/O. Used by one thread.
 class Decoder {
  public:
   /// Borrows all arguments. The workspace is charged to `budget`.
@@ -71,9 +71,9 @@ class Decoder {
 
     LayerParams params;
     Residuals residuals;
-    Rows mixed;   // [hidden], the input of a sublayer before and after its norm
+    Rows mixed;  // [hidden], the input of a sublayer before and after its norm
     Rows packed;
-    Rows output;  // of a sublayer
+    Rows output;       // of a sublayer
     float* head_norm;  // of the final norm and mix, [hidden]
     float* head_mix;
     uint32_t* tokens;  // ids of the sweep, in a row

@@ -13,7 +13,8 @@ constexpr size_t kRowGrain = 8;
 
 }  // namespace
 
-void Executor::MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const {
+void Executor::MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens,
+                      const Rows& y) const {
   const size_t row_cost = w.cols * num_tokens;
   const size_t grain = RoundUp(kMinFloatsPerThread / (row_cost + 1) + 1, kRowGrain);
   pool_.ParallelFor(w.rows, grain, [&](const Range& range) {

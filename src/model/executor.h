@@ -16,8 +16,8 @@ struct Rows {
   float* operator[](size_t token) const { return data + token * stride; }
 };
 
-/// What the parts of the forward pass compute with: the kernels, the threads, and the trunk. Borrows
-/// all three.
+/// What the parts of the forward pass compute with: the kernels, the threads, and the trunk.
+/// Borrows all three.
 class Executor {
  public:
   Executor(const Kernels& kernels, ThreadPool& pool, LayerSource& source)
@@ -34,8 +34,8 @@ class Executor {
   void Linear(const TensorAddress& tensor, size_t rows, const Rows& x, size_t num_tokens,
               const Rows& y) const;
 
-  /// Calls function(token) for each of `num_tokens`, on all threads. `cost` is about how many floats
-  /// one token touches: little work stays on one thread.
+  /// Calls function(token) for each of `num_tokens`, on all threads. `cost` is about how many
+  /// floats one token touches: little work stays on one thread.
   template <typename F>
   void ForTokens(size_t num_tokens, size_t cost, const F& function) const {
     const size_t grain = cost >= kMinFloatsPerThread ? 1 : kMinFloatsPerThread / (cost + 1) + 1;

@@ -49,7 +49,8 @@ void KdaMixer::Forward(const Executor& executor, size_t layer, const LayerParams
     executor.kernels().gate(gate_[token], channels, out_[token]);
   });
   executor.Pack(out_, channels, tokens.num_tokens, out_packed_);
-  executor.Linear({layer, TensorRole::kOut}, config_.hidden_size, out_packed_, tokens.num_tokens, y);
+  executor.Linear({layer, TensorRole::kOut}, config_.hidden_size, out_packed_, tokens.num_tokens,
+                  y);
 }
 
 void KdaMixer::Project(const Executor& executor, size_t layer, size_t num_tokens, const Rows& x) {

@@ -26,16 +26,17 @@ class KdaMixer {
 
  private:
   void Project(const Executor& executor, size_t layer, size_t num_tokens, const Rows& x);
-  void Convolve(const Executor& executor, size_t layer, const LayerParams& params, const Span& span);
+  void Convolve(const Executor& executor, size_t layer, const LayerParams& params,
+                const Span& span);
   void Activate(const Executor& executor, const LayerParams& params, size_t token);
   void Recur(const Executor& executor, size_t layer, const SweepTokens& tokens);
 
   const ModelConfig& config_;
-  Rows qkv_[3];   // raw projections, then the convolved and normalised q, k, v
-  Rows decay_;    // z, then e^g
-  Rows beta_;     // [heads]
+  Rows qkv_[3];  // raw projections, then the convolved and normalised q, k, v
+  Rows decay_;   // z, then e^g
+  Rows beta_;    // [heads]
   Rows gate_;
-  Rows low_;      // f_a x or g_a x
+  Rows low_;  // f_a x or g_a x
   Rows low_packed_;
   Rows out_;
   Rows out_packed_;

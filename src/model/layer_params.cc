@@ -125,8 +125,8 @@ class Loader {
 
 }  // namespace
 
-void LayerParams::Load(const ModelConfig& config, size_t layer,
-                       std::span<const TensorSpec> tensors, const Executor& executor) {
+void LayerParams::Load(const ModelConfig& config, size_t layer, std::span<const TensorSpec> tensors,
+                       const Executor& executor) {
   Loader loader(config, layer, executor, *this);
   for (const TensorSpec& spec : tensors) loader.Load(spec);
 }

@@ -9,22 +9,22 @@
 
 namespace thimble {
 
-/// The small tensors of one layer in float32: norms, convolutions, biases. Filled anew for each layer
-/// of a sweep. A pointer is null where the layer has no such tensor.
+/// The small tensors of one layer in float32: norms, convolutions, biases. Filled anew for each
+/// layer of a sweep. A pointer is null where the layer has no such tensor.
 struct LayerParams {
-  float* input_norm = nullptr;    // [hidden]
-  float* post_norm = nullptr;     // [hidden]
-  float* attn_mix = nullptr;      // [hidden], norm weight * projection weight
-  float* mlp_mix = nullptr;       // [hidden], likewise
-  float* conv[3] = {};            // q, k, v: [conv_width, heads * head_dim], tap by tap
-  float* dt_bias = nullptr;       // [heads * head_dim]
-  float* alpha = nullptr;         // [heads], e^A_log
-  float* out_norm = nullptr;      // [head_dim]
-  float* query_norm = nullptr;    // [q_lora_rank]
+  float* input_norm = nullptr;      // [hidden]
+  float* post_norm = nullptr;       // [hidden]
+  float* attn_mix = nullptr;        // [hidden], norm weight * projection weight
+  float* mlp_mix = nullptr;         // [hidden], likewise
+  float* conv[3] = {};              // q, k, v: [conv_width, heads * head_dim], tap by tap
+  float* dt_bias = nullptr;         // [heads * head_dim]
+  float* alpha = nullptr;           // [heads], e^A_log
+  float* out_norm = nullptr;        // [head_dim]
+  float* query_norm = nullptr;      // [q_lora_rank]
   float* latent_kv_norm = nullptr;  // [kv_lora_rank]
-  float* router_bias = nullptr;   // [experts]
-  float* expert_norm = nullptr;   // [latent_size]
-  float* scratch = nullptr;       // the largest small tensor, before it is reordered
+  float* router_bias = nullptr;     // [experts]
+  float* expert_norm = nullptr;     // [latent_size]
+  float* scratch = nullptr;         // the largest small tensor, before it is reordered
 
   /// Lays out the arrays that any layer of `config` needs.
   static LayerParams Lay(const ModelConfig& config, Carver& carver);

@@ -111,8 +111,8 @@ void MlaMixer::AttendHead(const Executor& executor, const WeightMatrix& kv_b, si
   float* absorbed = absorbed_[part];
   kernels.transposed_matvec(kv_b.Rows(0, mla.nope_dim), query, absorbed);
   std::copy_n(query + mla.nope_dim, mla.extra_dim, absorbed + mla.kv_lora_rank);
-  kernels.mla_attend({absorbed, latents, num_positions, mla.kv_lora_rank, mla.extra_dim, scale_,
-                      context_[part]});
+  kernels.mla_attend(
+      {absorbed, latents, num_positions, mla.kv_lora_rank, mla.extra_dim, scale_, context_[part]});
   kernels.pack_activations(context_[part], mla.kv_lora_rank, context_packed_[part]);
   kernels.matmul({kv_b.Rows(mla.nope_dim, mla.value_dim), context_packed_[part],
                   context_packed_.stride, 1, out_[token] + head * mla.value_dim, mla.value_dim});

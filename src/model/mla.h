@@ -11,7 +11,8 @@
 namespace thimble {
 
 /// Multi-head latent attention without positions, with an output gate (docs/MODEL.md; DeepSeek-V2,
-/// arXiv 2405.04434, section 2.1), in its absorbed form: with kv_b split by head into W_UK and W_UV,
+/// arXiv 2405.04434, section 2.1), in its absorbed form: with kv_b split by head into W_UK and
+/// W_UV,
 ///
 ///   c = rms(kv_a x),  cache <- (c, p);  q~ = W_UK^T q_nope
 ///   s_j = (q~ . c_j + q_extra . p_j) / sqrt(nope + extra),  a = softmax(s)
@@ -39,12 +40,12 @@ class MlaMixer {
   float scale_;
   Rows low_query_;  // q_a x, normalised
   Rows low_query_packed_;
-  Rows query_;      // [heads, nope + extra]
-  Rows kv_;         // [kv_lora_rank + extra]
+  Rows query_;  // [heads, nope + extra]
+  Rows kv_;     // [kv_lora_rank + extra]
   Rows gate_;
-  Rows out_;        // [heads, value_dim]
+  Rows out_;  // [heads, value_dim]
   Rows out_packed_;
-  Rows absorbed_;   // one row for each thread, like the next two
+  Rows absorbed_;  // one row for each thread, like the next two
   Rows context_;
   Rows context_packed_;
 };

@@ -8,8 +8,8 @@
 
 namespace thimble {
 
-/// y = activation(gate, up) for one row of `n` values: SiTU-GLU or SiLU-GLU (docs/MODEL.md). y may be
-/// an input.
+/// y = activation(gate, up) for one row of `n` values: SiTU-GLU or SiLU-GLU (docs/MODEL.md). y may
+/// be an input.
 void Activate(const Kernels& kernels, const ActivationConfig& activation, const float* gate,
               const float* up, size_t n, float* y);
 
@@ -24,8 +24,8 @@ inline constexpr MlpRoles kDenseMlp = {TensorRole::kDenseGate, TensorRole::kDens
 inline constexpr MlpRoles kSharedMlp = {TensorRole::kSharedGate, TensorRole::kSharedUp,
                                         TensorRole::kSharedDown};
 
-/// A gated MLP that streams from the trunk: y = down activation(gate x, up x). Serves the dense layers
-/// and the shared experts.
+/// A gated MLP that streams from the trunk: y = down activation(gate x, up x). Serves the dense
+/// layers and the shared experts.
 class Mlp {
  public:
   Mlp(const ModelConfig& config, size_t max_tokens, Carver& carver);

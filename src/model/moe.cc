@@ -69,8 +69,9 @@ void MoeLayer::Forward(const Executor& executor, ExpertSource& experts, Mlp& sha
                     routed_);
     routed = routed_;
   }
-  executor.ForTokens(num_tokens, config_.hidden_size,
-                     [&](size_t t) { executor.kernels().add(routed[t], config_.hidden_size, y[t]); });
+  executor.ForTokens(num_tokens, config_.hidden_size, [&](size_t t) {
+    executor.kernels().add(routed[t], config_.hidden_size, y[t]);
+  });
 }
 
 void MoeLayer::Route(const Executor& executor, size_t layer, const LayerParams& params,
@@ -79,7 +80,8 @@ void MoeLayer::Route(const Executor& executor, size_t layer, const LayerParams& 
   executor.Linear({layer, TensorRole::kRouter}, moe.num_experts, packed, num_tokens, scores_);
   executor.ForTokens(num_tokens, 16 * moe.num_experts, [&](size_t t) {
     RouteToken(executor.kernels(), moe, params.router_bias, scores_[t],
-               {biased_[t], groups_[t], order_ + t * moe.num_experts}, {routes_ + t * moe.top_k, moe.top_k});
+               {biased_[t], groups_[t], order_ + t * moe.num_experts},
+               {routes_ + t * moe.top_k, moe.top_k});
   });
 }
 

@@ -20,8 +20,8 @@ namespace thimble {
 ///   y = latent_up rms(r; latent_norm) + shared(x)
 ///
 /// The experts are requested as soon as the router has spoken; the latent projection and the shared
-/// experts run while they are read. They are computed as they arrive, each into its own row, and the
-/// rows are summed in ascending order of the expert.
+/// experts run while they are read. They are computed as they arrive, each into its own row, and
+/// the rows are summed in ascending order of the expert.
 class MoeLayer {
  public:
   MoeLayer(const ModelConfig& config, size_t max_tokens, Carver& carver);
@@ -50,22 +50,22 @@ class MoeLayer {
   Rows scores_;
   Rows biased_;
   Rows groups_;
-  uint32_t* order_;           // [max_tokens, num_experts]
-  thimble::Route* routes_;    // [max_tokens, top_k]
-  Assignment* assignments_;   // [max_tokens * top_k], by expert
+  uint32_t* order_;          // [max_tokens, num_experts]
+  thimble::Route* routes_;   // [max_tokens, top_k]
+  Assignment* assignments_;  // [max_tokens * top_k], by expert
   size_t num_assignments_ = 0;
-  uint32_t* distinct_;        // experts of this layer and sweep
+  uint32_t* distinct_;  // experts of this layer and sweep
   Rows latent_;
   Rows latent_packed_;
-  Rows gathered_;             // inputs of one expert, one row for each token that it serves
+  Rows gathered_;  // inputs of one expert, one row for each token that it serves
   Rows gate_;
   Rows up_;
   Rows inner_packed_;
-  Rows outputs_;              // [max_tokens * top_k]: each expert's output in its own row
-  Rows expert_out_;           // outputs of one expert, before they go to their rows
+  Rows outputs_;     // [max_tokens * top_k]: each expert's output in its own row
+  Rows expert_out_;  // outputs of one expert, before they go to their rows
   Rows sum_;
   Rows sum_packed_;
-  Rows routed_;               // latent_up of the sum
+  Rows routed_;  // latent_up of the sum
 };
 
 }  // namespace thimble

@@ -33,8 +33,7 @@ void Residuals::Mix(const Executor& executor, const float* weight, size_t token,
   float* scores = scores_[token];
   const auto candidate = [&](size_t i) { return storage_ + i * block_floats_ + token * hidden_; };
   for (size_t i = 0; i < count; ++i) {
-    const float mean =
-        kernels.sum_of_squares(candidate(i), hidden_) / static_cast<float>(hidden_);
+    const float mean = kernels.sum_of_squares(candidate(i), hidden_) / static_cast<float>(hidden_);
     scores[i] = kernels.dot(candidate(i), weight, hidden_) / std::sqrt(mean + eps_);
   }
   kernels.softmax(scores, count);

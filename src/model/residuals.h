@@ -12,8 +12,9 @@ namespace thimble {
 ///
 ///   s_i = (c_i . w) / sqrt(mean(c_i^2) + eps),  p = softmax(s),  mix = sum_i p_i c_i
 ///
-/// over the stored blocks, oldest first, and then the running sum `cur`. With attn_res_block = 0 this
-/// is the ordinary residual stream: mix = cur. It mixes over depth only, so it lives for one sweep.
+/// over the stored blocks, oldest first, and then the running sum `cur`. With attn_res_block = 0
+/// this is the ordinary residual stream: mix = cur. It mixes over depth only, so it lives for one
+/// sweep.
 class Residuals {
  public:
   Residuals(const ModelConfig& config, size_t max_tokens, Carver& carver);
@@ -25,8 +26,8 @@ class Residuals {
 
   /// mixed[t] = mix of token t under `weight` (norm * projection), or cur where nothing is stored.
   void Mix(const Executor& executor, const float* weight, size_t token, float* mixed) const;
-  /// Opens a new block where `layer` begins one: stores `cur`, which then restarts from nothing. Call
-  /// it after the mix of the layer's attention and before Add.
+  /// Opens a new block where `layer` begins one: stores `cur`, which then restarts from nothing.
+  /// Call it after the mix of the layer's attention and before Add.
   void StartLayer(size_t layer);
   /// cur += x, or cur = x where it restarted.
   void Add(const Executor& executor, const Rows& x);

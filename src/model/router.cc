@@ -22,8 +22,8 @@ float GroupScore(const float* candidates, size_t size) {
   return size > 1 ? best + second : best;
 }
 
-// order[0, count) <- the indices of the `count` largest of values[0, n), best first; of equal ones the
-// lower index.
+// order[0, count) <- the indices of the `count` largest of values[0, n), best first; of equal ones
+// the lower index.
 void SelectLargest(const float* values, size_t n, size_t count, uint32_t* order) {
   std::iota(order, order + n, 0U);
   std::partial_sort(order, order + count, order + n, [values](uint32_t a, uint32_t b) {

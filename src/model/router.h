@@ -22,8 +22,9 @@ struct RouterScratch {
   uint32_t* order;  // [num_experts]
 };
 
-/// Chooses top_k experts of one token (docs/MODEL.md, router; DeepSeek-V3, arXiv 2412.19437, section
-/// 2.1.2). `scores` [num_experts] holds the router's products and is overwritten with the scores:
+/// Chooses top_k experts of one token (docs/MODEL.md, router; DeepSeek-V3, arXiv 2412.19437,
+/// section 2.1.2). `scores` [num_experts] holds the router's products and is overwritten with the
+/// scores:
 ///
 ///   s = sigmoid(z) or softmax(z);  chosen = top_k of (s + bias), best groups only;
 ///   weight_i = s_i / (sum of the chosen s + 1e-20) * scaling_factor     (if renormalised)

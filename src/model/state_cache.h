@@ -12,7 +12,8 @@ namespace thimble {
 
 /// All that a conversation carries from token to token (docs/MODEL.md):
 /// - of each KDA layer the state S [heads, head_dim (key), head_dim (value)] and the last
-///   conv_width - 1 raw projections of q, k and v, oldest first: [3, conv_width - 1, heads * head_dim];
+///   conv_width - 1 raw projections of q, k and v, oldest first: [3, conv_width - 1, heads *
+///   head_dim];
 /// - of each MLA layer the normalised latent and the extra key part of every token:
 ///   [capacity, kv_lora_rank + extra_dim].
 /// All float32. Append-only: a recurrent state cannot be cut back.
@@ -27,8 +28,8 @@ class StateCache {
   size_t num_tokens() const { return num_tokens_; }
   size_t capacity() const { return capacity_; }
 
-  /// A sweep that fails half-way leaves layers at different tokens: such a state is poisoned, and may
-  /// only be destroyed.
+  /// A sweep that fails half-way leaves layers at different tokens: such a state is poisoned, and
+  /// may only be destroyed.
   bool poisoned() const { return advancing_; }
   void BeginAdvance() { advancing_ = true; }
   void CommitAdvance(size_t num_tokens) {

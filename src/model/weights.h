@@ -60,8 +60,8 @@ struct TensorAddress {
   bool operator==(const TensorAddress&) const = default;
 };
 
-/// Rows of a matrix that must come in one piece: a head's keys and values of kv_b are used together.
-/// 1 for every other tensor.
+/// Rows of a matrix that must come in one piece: a head's keys and values of kv_b are used
+/// together. 1 for every other tensor.
 size_t RowGranule(const ModelConfig& config, TensorRole role);
 
 /// The trunk: everything but the routed experts. Called from the thread that runs the sweep.
@@ -71,11 +71,12 @@ class LayerSource {
  public:
   virtual ~LayerSource() = default;
 
-  /// A sweep reads the tensors of LayerTensors for each layer in turn, each from its first row to its
-  /// last, then, if `with_head`, those of GlobalTensors but the embedding.
+  /// A sweep reads the tensors of LayerTensors for each layer in turn, each from its first row to
+  /// its last, then, if `with_head`, those of GlobalTensors but the embedding.
   virtual void BeginSweep(bool with_head) = 0;
-  /// Rows of a tensor from `first_row` on: at least one granule, a whole number of granules, as many
-  /// as the source finds convenient. Small tensors come whole. Waits for the data where it must.
+  /// Rows of a tensor from `first_row` on: at least one granule, a whole number of granules, as
+  /// many as the source finds convenient. Small tensors come whole. Waits for the data where it
+  /// must.
   virtual Lease<WeightMatrix> Acquire(const TensorAddress& tensor, size_t first_row) = 0;
   /// Writes the embedding rows of `tokens` to out[tokens.size(), hidden_size]. Ids are in range.
   virtual void ReadEmbeddings(std::span<const uint32_t> tokens, float* out) = 0;
@@ -94,8 +95,8 @@ class ExpertSource {
  public:
   virtual ~ExpertSource() = default;
 
-  /// Starts to bring `experts` of `layer`: distinct, ascending. A request that was not taken to its end
-  /// is forgotten.
+  /// Starts to bring `experts` of `layer`: distinct, ascending. A request that was not taken to its
+  /// end is forgotten.
   virtual void Request(size_t layer, std::span<const uint32_t> experts) = 0;
   /// One of the requested experts, each once, in any order: those that are there first. Waits where
   /// it must. Drop each lease before taking the next: a source may have no more room than for one.

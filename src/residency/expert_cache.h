@@ -21,9 +21,9 @@ struct ExpertMemory {
   size_t cached_slots = 0;  // for experts that stay, shared out evenly among the MoE layers
 };
 
-/// The routed experts, read from disk when asked for. Each MoE layer keeps a set of its own: decoding
-/// scans the layers in a cycle, where one set for all would drop every expert just before its turn.
-/// Within a layer the experts asked for most often lately stay (counts that halve every
+/// The routed experts, read from disk when asked for. Each MoE layer keeps a set of its own:
+/// decoding scans the layers in a cycle, where one set for all would drop every expert just before
+/// its turn. Within a layer the experts asked for most often lately stay (counts that halve every
 /// kHalfLifeRequests requests). Which experts are kept changes the speed, never a result.
 class ExpertCache final : public ExpertSource, private Lender {
  public:
@@ -54,7 +54,7 @@ class ExpertCache final : public ExpertSource, private Lender {
     ReadBatch batch;
     std::byte* data = nullptr;
     ExpertView view;
-    size_t set = 0;      // the MoE layer, counted among them
+    size_t set = 0;       // the MoE layer, counted among them
     bool wanted = false;  // requested, and not yet handed out
     bool leased = false;
   };
@@ -83,7 +83,7 @@ class ExpertCache final : public ExpertSource, private Lender {
   ReadMonitor& monitor_;
   size_t num_experts_;
   std::vector<size_t> set_of_layer_;
-  std::vector<size_t> capacity_;                // [set]
+  std::vector<size_t> capacity_;                  // [set]
   std::vector<std::vector<uint32_t>> residents_;  // [set] -> slots that hold its experts
   Buffer table_;
   std::span<Entry> entries_;

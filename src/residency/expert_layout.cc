@@ -23,8 +23,8 @@ ExpertLayout LayOutExpert(const ExpertExtent& extent) {
     }
     uint64_t end = first.offset;
     const size_t run = i;
-    while (i < order.size() && extent[order[i]].bytes != 0 &&
-           extent[order[i]].file == first.file && extent[order[i]].offset == end) {
+    while (i < order.size() && extent[order[i]].bytes != 0 && extent[order[i]].file == first.file &&
+           extent[order[i]].offset == end) {
       end += extent[order[i++]].bytes;
     }
     const ReadRequest read = AlignedRead(first.file, first.offset, end - first.offset);
@@ -44,7 +44,8 @@ ExpertView ViewExpert(const ModelConfig& config, const ExpertLayout& layout, con
   const size_t width = config.ExpertWidth();
   const auto matrix = [&](size_t rows, size_t cols, ExpertTensor codes, ExpertTensor scales) {
     const auto at = [&](ExpertTensor tensor) {
-      return reinterpret_cast<const uint8_t*>(slot + layout.data_offset[static_cast<size_t>(tensor)]);
+      return reinterpret_cast<const uint8_t*>(slot +
+                                              layout.data_offset[static_cast<size_t>(tensor)]);
     };
     const bool packed = config.moe.format == WeightFormat::kMXFP4;
     return WeightMatrix{config.moe.format, rows, cols, at(codes), packed ? at(scales) : nullptr};

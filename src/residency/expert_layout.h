@@ -10,8 +10,8 @@
 
 namespace thimble {
 
-/// How one expert is read into a slot: its tensors, joined into runs where they are adjacent in their
-/// file (in the published shards all are), and where each lies in the slot.
+/// How one expert is read into a slot: its tensors, joined into runs where they are adjacent in
+/// their file (in the published shards all are), and where each lies in the slot.
 struct ExpertLayout {
   std::array<ReadRequest, kExpertTensors> reads;  // the first num_reads; `out` is null
   std::array<uint64_t, kExpertTensors> read_offset = {};

@@ -67,11 +67,12 @@ MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
 [[noreturn]] void Refuse(const MemoryPlan& smallest, uint64_t budget) {
   // Rounded up, so that the figure works when it is typed back.
   const uint64_t needed = (smallest.TotalBytes() + kMB - 1) / kMB;
-  throw Error(ErrorCode::kOverBudget,
-              "the memory budget of " + FormatBytes(budget) + " is too small for this model; the "
-              "least that works is --memory " + std::to_string(needed) + "M:\n" +
-                  FormatLedger(smallest.items) +
-                  "Grant that much, or ask for a shorter context with -c.");
+  throw Error(ErrorCode::kOverBudget, "the memory budget of " + FormatBytes(budget) +
+                                          " is too small for this model; the "
+                                          "least that works is --memory " +
+                                          std::to_string(needed) + "M:\n" +
+                                          FormatLedger(smallest.items) +
+                                          "Grant that much, or ask for a shorter context with -c.");
 }
 
 // Grows one part after the other while the whole stays inside its share of the budget.
@@ -97,7 +98,8 @@ MemoryPlan Widen(const ModelConfig& config, const WeightSizes& sizes, const Plan
     if (accept(wider, budget)) break;
   }
   if (request.prefill_chunk) return plan;
-  // A prompt gains from width, but every later token from what is resident: an eighth of the budget.
+  // A prompt gains from width, but every later token from what is resident: an eighth of the
+  // budget.
   const uint64_t limit = std::min(budget, plan.TotalBytes() + budget / 8);
   for (size_t chunk = std::min(kMaxChunk, std::max<size_t>(1, request.context)); chunk > 1;
        chunk /= 2) {

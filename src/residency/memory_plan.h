@@ -24,7 +24,8 @@ WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store);
 /// What is asked of a plan.
 struct PlanRequest {
   uint64_t budget_bytes = 0;
-  uint64_t process_bytes = 0;  // code, libraries, stacks, tokenizer, directory: what is there already
+  uint64_t process_bytes =
+      0;  // code, libraries, stacks, tokenizer, directory: what is there already
   uint64_t sampler_bytes = 0;  // of each session
   size_t context = 0;          // tokens that each session can hold
   size_t num_sessions = 1;
@@ -35,22 +36,22 @@ struct PlanRequest {
 
 /// What memory is used for: decided once, when a model is opened, from sizes alone.
 struct MemoryPlan {
-  size_t prefill_chunk = 1;   // tokens of one sweep
-  size_t logit_rows = 1;      // of one sweep
-  uint64_t block_bytes = 0;   // of the trunk's ring
+  size_t prefill_chunk = 1;  // tokens of one sweep
+  size_t logit_rows = 1;     // of one sweep
+  uint64_t block_bytes = 0;  // of the trunk's ring
   size_t ring_slots = 0;
-  uint64_t pinned_bytes = 0;  // of the trunk
-  size_t expert_window = 1;   // slots for experts on their way through
-  size_t cached_experts = 0;  // slots for experts that stay
+  uint64_t pinned_bytes = 0;              // of the trunk
+  size_t expert_window = 1;               // slots for experts on their way through
+  size_t cached_experts = 0;              // slots for experts that stay
   std::map<std::string, uint64_t> items;  // every line, in bytes
 
   uint64_t TotalBytes() const;
 };
 
-/// The best plan within the budget, or Error(kOverBudget) with the ledger of the smallest one and the
-/// smallest budget that works. What exceeds the floor goes to wider prefill and a deeper ring, within
-/// a fraction of the budget, then to the trunk, then to experts: a byte of trunk is read every token,
-/// an expert only now and then.
+/// The best plan within the budget, or Error(kOverBudget) with the ledger of the smallest one and
+/// the smallest budget that works. What exceeds the floor goes to wider prefill and a deeper ring,
+/// within a fraction of the budget, then to the trunk, then to experts: a byte of trunk is read
+/// every token, an expert only now and then.
 MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request);
 

@@ -127,9 +127,10 @@ TrunkSchedule TrunkSchedule::Build(const ModelConfig& config, const TensorStore&
 
 uint64_t TrunkSchedule::MinBlockBytes(const ModelConfig& config, const TensorStore& store) {
   uint64_t most = kAlignment;
-  ForEachTensor(config, store, [&](const TensorAddress&, const TensorExtent& extent, size_t granule) {
-    most = std::max(most, granule * extent.RowBytes() + kAlignment);
-  });
+  ForEachTensor(config, store,
+                [&](const TensorAddress&, const TensorExtent& extent, size_t granule) {
+                  most = std::max(most, granule * extent.RowBytes() + kAlignment);
+                });
   return RoundUp(most, kAlignment);
 }
 

@@ -15,10 +15,10 @@ namespace thimble {
 struct TrunkPiece {
   TensorAddress tensor;
   size_t first_row;
-  WeightMatrix rows;         // data is null: it lies at data_offset of the block's memory
-  ReadRequest read;          // out is null: the data goes to read_offset of the block's memory
+  WeightMatrix rows;  // data is null: it lies at data_offset of the block's memory
+  ReadRequest read;   // out is null: the data goes to read_offset of the block's memory
   uint64_t read_offset;
-  uint64_t data_offset;      // read_offset plus what alignment adds in front
+  uint64_t data_offset;  // read_offset plus what alignment adds in front
 };
 
 /// Pieces that are read, held and dropped together.
@@ -29,9 +29,9 @@ struct TrunkBlock {
   uint64_t read_bytes;  // of the tensors themselves
 };
 
-/// The trunk in reading order, cut into blocks: every layer's small tensors, then its matrices by rows;
-/// then what lies outside the layers, the head last. The order and the cuts depend only on the model
-/// and the block size, and never change a result: rows are computed one by one.
+/// The trunk in reading order, cut into blocks: every layer's small tensors, then its matrices by
+/// rows; then what lies outside the layers, the head last. The order and the cuts depend only on
+/// the model and the block size, and never change a result: rows are computed one by one.
 struct TrunkSchedule {
   std::vector<TrunkPiece> pieces;
   std::vector<TrunkBlock> blocks;

@@ -38,8 +38,7 @@ TrunkStream::TrunkStream(const ModelConfig& config, const TensorStore& store,
       monitor_(monitor),
       slot_of_(schedule_.blocks.size(), kNoSlot) {
   embedding_buffer_ = Buffer(budget, "embedding rows", EmbeddingBytes(config));
-  pinned_buffer_ =
-      Buffer(budget, "pinned trunk", std::min(memory.pinned_bytes, schedule_.bytes));
+  pinned_buffer_ = Buffer(budget, "pinned trunk", std::min(memory.pinned_bytes, schedule_.bytes));
   ring_buffer_ = Buffer(budget, "trunk ring", memory.ring_slots * schedule_.max_block_bytes);
   for (size_t i = 0; i < schedule_.blocks.size(); ++i) pinned_.emplace_back(monitor_);
   ChoosePinned(pinned_buffer_.bytes());
@@ -178,8 +177,7 @@ void TrunkStream::Recycle(Slot& slot) {
 // Pinned blocks are read in the first sweep, a few ahead of the one in use.
 void TrunkStream::ReadPinnedAhead() {
   size_t ahead = 0;
-  for (size_t block = current_block_;
-       block < EndBlock() && ahead < kPinnedAhead; ++block) {
+  for (size_t block = current_block_; block < EndBlock() && ahead < kPinnedAhead; ++block) {
     PinnedBlock& pinned = pinned_[block];
     if (pinned.data == nullptr) continue;
     ++ahead;

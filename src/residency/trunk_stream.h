@@ -23,10 +23,10 @@ struct TrunkMemory {
   uint64_t pinned_bytes = 0;  // for blocks that stay
 };
 
-/// The trunk, streamed from disk through a ring of blocks. Blocks that fit the pinned memory are read
-/// once and stay; they are spread evenly over the sweep, so that the drive works all the time. The
-/// others are read in order, as many ahead as the ring has slots, across the end of a sweep into the
-/// next one.
+/// The trunk, streamed from disk through a ring of blocks. Blocks that fit the pinned memory are
+/// read once and stay; they are spread evenly over the sweep, so that the drive works all the time.
+/// The others are read in order, as many ahead as the ring has slots, across the end of a sweep
+/// into the next one.
 class TrunkStream final : public LayerSource, private Lender {
  public:
   /// Borrows all arguments. Memory is charged to `budget` as "trunk ring", "pinned trunk" and
@@ -94,10 +94,10 @@ class TrunkStream final : public LayerSource, private Lender {
 
   bool with_head_ = false;
   bool in_sweep_ = false;
-  size_t next_piece_ = 0;    // of the schedule
+  size_t next_piece_ = 0;  // of the schedule
   size_t current_block_ = 0;
-  bool entered_ = false;     // current_block_ is there
-  size_t read_block_ = 0;    // next block that the ring looks at
+  bool entered_ = false;       // current_block_ is there
+  size_t read_block_ = 0;      // next block that the ring looks at
   bool read_wrapped_ = false;  // read_block_ belongs to the next sweep
   uint64_t read_bytes_ = 0;
   std::vector<ReadRequest> requests_;  // scratch of Submit

@@ -403,8 +403,7 @@ TEST_F(IndexTest, SkipsFieldsThatItDoesNotKnow) {
 // The fixtures.
 
 TEST(FixtureTest, OpensTheSmallKimiK3) {
-  THIMBLE_NEED_SHARED("fixtures/k3-small");
-  const auto dir = SharedDir() / "fixtures/k3-small";
+  const auto dir = std::filesystem::path(THIMBLE_SOURCE_DIR "/tests/fixtures/k3-small");
   const ModelConfig config = ReadModelConfig(dir);
   const TensorStore store = TensorStore::Open(dir, config);
   EXPECT_EQ(store.files().size(), 14U);
@@ -413,8 +412,7 @@ TEST(FixtureTest, OpensTheSmallKimiK3) {
 }
 
 TEST(FixtureTest, OpensTheSmallKimiLinear) {
-  THIMBLE_NEED_SHARED("fixtures/kimi-linear-small");
-  const auto dir = SharedDir() / "fixtures/kimi-linear-small";
+  const auto dir = std::filesystem::path(THIMBLE_SOURCE_DIR "/tests/fixtures/kimi-linear-small");
   const ModelConfig config = ReadModelConfig(dir);
   const TensorStore store = TensorStore::Open(dir, config);
   EXPECT_EQ(store.files().size(), 12U);

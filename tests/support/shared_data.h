@@ -5,8 +5,9 @@
 
 namespace thimble {
 
-/// The data that lie beside the source tree and are too large for it: fixtures/ and data/. Tests
-/// that need them skip, with this path in the reason, where they are absent.
+/// Files that the repository does not carry, because they are other people's: the configuration,
+/// index and tokenizer of Kimi K3. They lie beside the source tree, or where $THIMBLE_SHARED says;
+/// tests that need them skip, with the path in the reason, where they are absent.
 inline std::filesystem::path SharedDir() {
   const char* dir = std::getenv("THIMBLE_SHARED");
   return dir != nullptr ? dir : THIMBLE_SOURCE_DIR "/../shared";

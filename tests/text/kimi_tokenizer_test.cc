@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "shared_data.h"
+#include "text/kimi_tokenizer_fixture.h"
 #include "text/piece_merger.h"
 #include "text/rank_file.h"
 #include "text/slicer.h"

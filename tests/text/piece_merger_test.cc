@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "small_ranks.h"
+#include "support/small_ranks.h"
 #include "text/rank_file.h"
 
 namespace thimble {

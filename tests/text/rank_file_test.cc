@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "small_ranks.h"
+#include "support/small_ranks.h"
 
 namespace thimble {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "small_ranks.h"
+#include "support/small_ranks.h"
 
 namespace thimble {
 namespace {

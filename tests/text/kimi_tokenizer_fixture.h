@@ -2,22 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/shared_data.h"
 #include "text/tokenizer.h"
 
 namespace thimble {
 
-/// Files that the repository does not carry, because they are other people's: Kimi's rank file and
-/// encodings of the official tokenizer. $THIMBLE_SHARED, else ../shared beside the source tree.
-inline std::filesystem::path SharedData() {
-  if (const char* dir = std::getenv("THIMBLE_SHARED")) return std::filesystem::path(dir) / "data";
-  return std::filesystem::path(THIMBLE_SOURCE_DIR) / ".." / "shared" / "data";
-}
+/// Kimi's rank file and encodings of the official tokenizer.
+inline std::filesystem::path SharedData() { return SharedDir() / "data"; }
 
 inline nlohmann::json ReadJson(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -27,13 +23,7 @@ inline nlohmann::json ReadJson(const std::filesystem::path& path) {
 /// Tests against Kimi's own tokenizer, skipped where its files are absent.
 class KimiTokenizerTest : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto rank_file = SharedData() / "tokenizer" / "tiktoken.model";
-    if (!std::filesystem::exists(rank_file)) {
-      GTEST_SKIP() << "needs Kimi's tokenizer, and there is no " << rank_file
-                   << "; set THIMBLE_SHARED to the folder that holds data/tokenizer";
-    }
-  }
+  void SetUp() override { THIMBLE_NEED_SHARED("data/tokenizer/tiktoken.model"); }
 
   /// Loaded once for all tests.
   static const Tokenizer& Kimi() {

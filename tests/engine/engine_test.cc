@@ -1,0 +1,238 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "engine/generation.h"
+#include "memory/process_memory.h"
+#include "support/checkpoint_builder.h"
+#include "support/expect_error.h"
+#include "support/silent_listener.h"
+#include "support/temp_dir.h"
+
+namespace thimble {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<float> AllLogits(const ModelDirectory& model, EngineOptions options,
+                             std::span<const TokenId> tokens) {
+  options.all_logits = true;
+  options.context = tokens.size();
+  const auto engine = Engine::Open(model, options);
+  Session session(*engine);
+  std::vector<float> logits;
+  session.Append(tokens, nullptr, [&](size_t, const float* rows, size_t num_rows) {
+    logits.insert(logits.end(), rows, rows + num_rows * model.config.vocab_size);
+  });
+  return logits;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// ---- against the models' own reference code (tests/fixtures/README.md)
+
+class FixtureTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::filesystem::path Dir() const {
+    return std::filesystem::path(THIMBLE_SOURCE_DIR "/tests/fixtures") / GetParam();
+  }
+
+  // The expected logits of prompt `i`, out of expected.safetensors.
+  std::vector<float> ExpectedLogits(size_t i) const {
+    std::ifstream file(Dir() / "expected.safetensors", std::ios::binary);
+    uint64_t length = 0;
+    file.read(reinterpret_cast<char*>(&length), sizeof(length));
+    std::string header(length, '\0');
+    file.read(header.data(), static_cast<std::streamsize>(length));
+    const Json offsets = Json::parse(header)["p" + std::to_string(i) + ".logits"]["data_offsets"];
+    const auto begin = offsets[0].get<size_t>();
+    std::vector<float> logits((offsets[1].get<size_t>() - begin) / sizeof(float));
+    file.seekg(static_cast<std::streamoff>(sizeof(length) + length + begin));
+    file.read(reinterpret_cast<char*>(logits.data()),
+              static_cast<std::streamsize>(logits.size() * sizeof(float)));
+    return logits;
+  }
+
+  Json Prompts() const {
+    std::ifstream file(Dir() / "expected.json");
+    return Json::parse(file)["prompts"];
+  }
+};
+
+TEST_P(FixtureTest, LogitsEqualTheReferenceAtEveryPosition) {
+  constexpr float kTolerance = 5e-5F;  // of the largest |logit|, as the fixtures state
+  const ModelDirectory model = ModelDirectory::Open(Dir());
+  const size_t vocab_size = model.config.vocab_size;
+  const Json prompts = Prompts();
+  ASSERT_EQ(prompts.size(), 4U);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto tokens = prompts[i]["tokens"].get<std::vector<TokenId>>();
+    const std::vector<float> expected = ExpectedLogits(i);
+    const std::vector<float> found = AllLogits(model, {}, tokens);
+    ASSERT_EQ(found.size(), expected.size());
+    float largest = 0;
+    for (const float logit : expected) largest = std::max(largest, std::abs(logit));
+    for (size_t j = 0; j < found.size(); ++j) {
+      ASSERT_NEAR(found[j], expected[j], kTolerance * largest)
+          << "prompt " << i << ", position " << j / vocab_size << ", token " << j % vocab_size;
+    }
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      if (prompts[i]["argmax_gap"][t].get<float>() <= 2 * kTolerance * largest) continue;
+      const float* row = found.data() + t * vocab_size;
+      EXPECT_EQ(std::max_element(row, row + vocab_size) - row, prompts[i]["argmax"][t].get<long>())
+          << "prompt " << i << ", position " << t;
+    }
+  }
+}
+
+TEST_P(FixtureTest, GreedyContinuationsEqualTheReference) {
+  const ModelDirectory model = ModelDirectory::Open(Dir());
+  for (const Json& prompt : Prompts()) {
+    const auto tokens = prompt["tokens"].get<std::vector<TokenId>>();
+    const auto expected = prompt["greedy"].get<std::vector<TokenId>>();
+    EngineOptions options;
+    options.context = tokens.size() + expected.size();
+    const auto engine = Engine::Open(model, options);
+    Session session(*engine);
+    GenerationOptions generation;
+    generation.max_tokens = expected.size();
+    SilentListener listener;
+    EXPECT_EQ(Generate(session, tokens, generation, listener).ids, expected);
+  }
+}
+
+TEST_P(FixtureTest, BitsDependOnNeitherChunkThreadsNorBudget) {
+  const ModelDirectory model = ModelDirectory::Open(Dir());
+  const auto tokens = Prompts()[3]["tokens"].get<std::vector<TokenId>>();
+  const std::vector<float> expected = AllLogits(model, {}, tokens);
+  for (const size_t chunk : {1, 7, 512}) {
+    for (const size_t threads : {1, 2}) {
+      EngineOptions options;
+      options.prefill_chunk = chunk;
+      options.num_threads = threads;
+      EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
+          << "chunk " << chunk << ", threads " << threads;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, FixtureTest, ::testing::Values("k3-small", "kimi-linear-small"),
+                         [](const auto& test) {
+                           return std::string(test.param).substr(0, 2) == "k3" ? "KimiK3"
+                                                                               : "KimiLinear";
+                         });
+
+// ---- budgets, on a small synthetic model
+
+class BudgetTest : public ::testing::Test {
+ protected:
+  BudgetTest() {
+    CheckpointDims dims;
+    dims.layers = 8;
+    dims.experts = 16;
+    CheckpointBuilder::KimiK3(dims).Write(dir_.path());
+    model_ = std::make_unique<ModelDirectory>(ModelDirectory::Open(dir_.path()));
+    for (TokenId i = 0; i < 24; ++i) tokens_.push_back((i * 37 + 5) % 96);
+  }
+
+  // The smallest budget that works, as the refusal of a far too small one names it.
+  uint64_t SmallestBudget(EngineOptions options) const {
+    options.memory_bytes = 1;
+    const std::string message = ExpectError(ErrorCode::kOverBudget, {"the least that works"},
+                                            [&] { AllLogits(*model_, options, tokens_); });
+    const std::string mark = "--memory ";
+    const size_t at = message.find(mark) + mark.size();
+    return ParseByteSize(message.substr(at, message.find(':', at) - at)).value();
+  }
+
+  TempDir dir_;
+  std::unique_ptr<ModelDirectory> model_;
+  std::vector<TokenId> tokens_;
+};
+
+TEST_F(BudgetTest, EveryBudgetFromTheSmallestOnGivesTheSameBits) {
+  const std::vector<float> expected = AllLogits(*model_, {}, tokens_);
+  EngineOptions options;
+  const uint64_t least = SmallestBudget(options);
+  // A little room: the process itself grows between two engines of one program.
+  for (uint64_t extra = 256 * kKiB; extra < 8 * kMB; extra += 512 * kKiB) {
+    options.memory_bytes = least + extra;
+    EXPECT_TRUE(SameBits(expected, AllLogits(*model_, options, tokens_))) << extra;
+  }
+}
+
+TEST_F(BudgetTest, TheLedgerIsWhatThePlanSaidAndStaysInsideTheBudget) {
+  EngineOptions options;
+  options.context = 64;
+  options.memory_bytes = SmallestBudget(options) + 2 * kMB;
+  const auto engine = Engine::Open(*model_, options);
+  Session session(*engine);
+  session.Append(tokens_, nullptr);
+  uint64_t used = 0;
+  for (const auto& [name, bytes] : engine->Ledger()) {
+    used += bytes;
+    EXPECT_LE(bytes, engine->plan().items.at(name)) << name;
+  }
+  EXPECT_LE(used, *options.memory_bytes);
+}
+
+TEST_F(BudgetTest, ManySessionsOneAfterAnotherTakeNoMoreThanOne) {
+  EngineOptions options;
+  options.context = 64;
+  const auto engine = Engine::Open(*model_, options);
+  std::map<std::string, uint64_t> ledger;
+  for (int i = 0; i < 50; ++i) {
+    Session session(*engine);
+    session.Append(tokens_, nullptr);
+    if (i == 0) ledger = engine->Ledger();
+    EXPECT_EQ(engine->Ledger(), ledger);
+  }
+}
+
+TEST_F(BudgetTest, ReadsAreCounted) {
+  EngineOptions options;
+  options.context = 64;
+  const auto engine = Engine::Open(*model_, options);
+  Session session(*engine);
+  session.Append(tokens_, nullptr);
+  const EngineStats first = engine->stats();
+  EXPECT_GT(first.trunk_read_bytes, 0U);
+  EXPECT_EQ(first.expert_read_bytes % (first.expert_requests - first.expert_hits), 0U);
+  // All of it is in memory now: a further token reads its embedding row alone, and perhaps new
+  // experts.
+  session.Append(std::span(tokens_).first(1), nullptr);
+  const EngineStats second = engine->stats();
+  EXPECT_EQ(second.trunk_read_bytes - first.trunk_read_bytes, model_->config.hidden_size * 2);
+}
+
+TEST_F(BudgetTest, ATruncatedShardIsReportedAndTheEngineSurvives) {
+  EngineOptions options;
+  options.context = 64;
+  options.memory_bytes = SmallestBudget(options) + kMB / 2;
+  const auto engine = Engine::Open(*model_, options);
+  const auto shard = dir_ / "model-00003-of-000009.safetensors";
+  const auto size = std::filesystem::file_size(shard);
+  const std::string kept = [&] {
+    std::ifstream file(shard, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }();
+  std::filesystem::resize_file(shard, size / 2);
+  Session broken(*engine);
+  ExpectError(ErrorCode::kRuntime, {shard.filename().string(), "ends at byte"},
+              [&] { broken.Append(tokens_, nullptr); });
+  ExpectError(ErrorCode::kUsage, {"start it anew"}, [&] { broken.Append(tokens_, nullptr); });
+  std::ofstream(shard, std::ios::binary) << kept;
+}
+
+}  // namespace
+}  // namespace thimble

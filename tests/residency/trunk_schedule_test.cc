@@ -1,0 +1,184 @@
+#include "residency/trunk_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/byte_size.h"
+#include "base/checked_math.h"
+#include "residency/checkpoint.h"
+#include "support/expect_error.h"
+
+namespace thimble {
+namespace {
+
+constexpr uint64_t kAlign = BlockReader::kAlignment;
+
+class TrunkScheduleTest : public testing::TestWithParam<Architecture> {
+ protected:
+  uint64_t MinBlock() const {
+    return TrunkSchedule::MinBlockBytes(checkpoint_.config(), checkpoint_.store());
+  }
+  TrunkSchedule Build(uint64_t block_bytes) const {
+    return TrunkSchedule::Build(checkpoint_.config(), checkpoint_.store(), block_bytes);
+  }
+  std::vector<uint64_t> BlockSizes() const {
+    const uint64_t least = MinBlock();
+    return {0,         1,         least,  least + 1, least + 1000, least + kAlign,
+            2 * least, 3 * least, 50'000, 64 * kKiB, kMiB,         64 * kMiB};
+  }
+
+  const Checkpoint& checkpoint_ = SmallCheckpoint(GetParam());
+};
+
+TEST_P(TrunkScheduleTest, HoldsEveryTensorOnceInOrder) {
+  for (const uint64_t block_bytes : BlockSizes()) {
+    const TrunkSchedule schedule = Build(block_bytes);
+    auto piece = schedule.pieces.begin();
+    for (const TrunkTensor& tensor : checkpoint_.Trunk(true)) {
+      for (size_t row = 0; row < tensor.extent.rows; row += (piece++)->rows.rows) {
+        ASSERT_NE(piece, schedule.pieces.end());
+        ASSERT_EQ(piece->tensor, tensor.address);
+        ASSERT_EQ(piece->first_row, row);
+        EXPECT_GT(piece->rows.rows, 0U);
+        EXPECT_EQ(piece->rows.rows % tensor.granule, 0U);
+        EXPECT_LE(row + piece->rows.rows, tensor.extent.rows);
+        EXPECT_EQ(piece->rows.cols, tensor.extent.cols);
+        EXPECT_EQ(piece->rows.format, TrunkFormat(tensor.extent.dtype));
+        EXPECT_EQ(piece->rows.data, nullptr);
+      }
+    }
+    EXPECT_EQ(piece, schedule.pieces.end());
+  }
+}
+
+TEST_P(TrunkScheduleTest, ReadsWhatEachPieceNeedsAndAlignsIt) {
+  const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
+  for (const uint64_t block_bytes : BlockSizes()) {
+    for (const TrunkPiece& piece : Build(block_bytes).pieces) {
+      const auto tensor = std::ranges::find(trunk, piece.tensor, &TrunkTensor::address);
+      const TensorExtent& extent = tensor->extent;
+      const uint64_t first = extent.offset + piece.first_row * extent.RowBytes();
+      EXPECT_EQ(piece.read.file, extent.file);
+      EXPECT_EQ(piece.read.offset % kAlign, 0U);
+      EXPECT_EQ(piece.read.bytes % kAlign, 0U);
+      EXPECT_EQ(piece.read_offset % kAlign, 0U);
+      EXPECT_EQ(piece.read.offset + (piece.data_offset - piece.read_offset), first);
+      EXPECT_EQ(piece.read.offset + piece.read.needed_bytes,
+                first + piece.rows.rows * extent.RowBytes());
+      EXPECT_EQ(piece.read.bytes, RoundUp<uint64_t>(piece.read.needed_bytes, kAlign));
+      EXPECT_LT(first - piece.read.offset, kAlign);
+    }
+  }
+}
+
+TEST_P(TrunkScheduleTest, FillsBlocksWithinTheirSize) {
+  for (const uint64_t block_bytes : BlockSizes()) {
+    SCOPED_TRACE(block_bytes);
+    const TrunkSchedule schedule = Build(block_bytes);
+    size_t next_piece = 0;
+    uint64_t all_bytes = 0;
+    uint64_t most = 0;
+    for (const TrunkBlock& block : schedule.blocks) {
+      EXPECT_EQ(block.first_piece, next_piece);
+      EXPECT_GT(block.num_pieces, 0U);
+      uint64_t bytes = 0;
+      uint64_t data_bytes = 0;
+      for (; next_piece < block.first_piece + block.num_pieces; ++next_piece) {
+        const TrunkPiece& piece = schedule.pieces[next_piece];
+        EXPECT_EQ(piece.read_offset, bytes);
+        bytes += piece.read.bytes;
+        data_bytes += DataOf(piece.rows).size();
+      }
+      EXPECT_EQ(block.bytes, bytes);
+      EXPECT_EQ(block.read_bytes, data_bytes);
+      EXPECT_LE(bytes, std::max(block_bytes, MinBlock()));
+      all_bytes += bytes;
+      most = std::max(most, bytes);
+    }
+    EXPECT_EQ(next_piece, schedule.pieces.size());
+    EXPECT_EQ(schedule.bytes, all_bytes);
+    EXPECT_EQ(schedule.max_block_bytes, most);
+  }
+}
+
+TEST_P(TrunkScheduleTest, StartsABlockForTheHead) {
+  for (const uint64_t block_bytes : BlockSizes()) {
+    const TrunkSchedule schedule = Build(block_bytes);
+    ASSERT_LT(schedule.head_block, schedule.blocks.size());
+    const size_t first = schedule.blocks[schedule.head_block].first_piece;
+    for (size_t i = 0; i < schedule.pieces.size(); ++i) {
+      EXPECT_EQ(schedule.pieces[i].tensor.layer == kNoLayer, i >= first);
+    }
+    EXPECT_EQ(schedule.pieces.back().tensor.role, TensorRole::kHead);
+  }
+}
+
+// A block ends only where not one granule more would fit.
+TEST_P(TrunkScheduleTest, FillsBlocksAsFarAsTheyGo) {
+  const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
+  for (const uint64_t block_bytes : BlockSizes()) {
+    const uint64_t size = std::max(block_bytes, MinBlock()) / kAlign * kAlign;
+    const TrunkSchedule schedule = Build(block_bytes);
+    for (size_t i = 1; i < schedule.blocks.size(); ++i) {
+      if (i == schedule.head_block) continue;
+      const TrunkPiece& next = schedule.pieces[schedule.blocks[i].first_piece];
+      const auto tensor = std::ranges::find(trunk, next.tensor, &TrunkTensor::address);
+      const uint64_t slack = next.data_offset - next.read_offset;
+      const uint64_t granule_bytes = tensor->granule * tensor->extent.RowBytes();
+      EXPECT_GT(schedule.blocks[i - 1].bytes + slack + granule_bytes, size);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrunkScheduleTest,
+                         testing::Values(Architecture::kKimiK3, Architecture::kKimiLinear),
+                         [](const auto& info) { return ArchitectureName(info.param); });
+
+// Heads whose keys and values are wider than any small tensor, so that they set the least block.
+TEST(TrunkScheduleGranule, KeepsAHeadsKeysAndValuesTogether) {
+  CheckpointDims dims;
+  dims.mla_heads = 3;
+  dims.kv_lora = 160;
+  dims.nope = 24;
+  dims.value = 40;
+  const Checkpoint checkpoint(CheckpointBuilder::KimiK3(dims));
+  const uint64_t least = TrunkSchedule::MinBlockBytes(checkpoint.config(), checkpoint.store());
+  EXPECT_EQ(least, RoundUp<uint64_t>((24 + 40) * 160 * 2 + kAlign, kAlign));
+  for (uint64_t block_bytes = least; block_bytes < 4 * least; block_bytes += kAlign) {
+    size_t heads = 0;
+    for (const TrunkPiece& piece :
+         TrunkSchedule::Build(checkpoint.config(), checkpoint.store(), block_bytes).pieces) {
+      if (piece.tensor.role != TensorRole::kKvB) continue;
+      EXPECT_EQ(piece.first_row % 64, 0U);
+      EXPECT_EQ(piece.rows.rows % 64, 0U);
+      heads += piece.rows.rows / 64;
+    }
+    EXPECT_EQ(heads, 3U * 2U);
+  }
+}
+
+TEST(AlignedRead, CoversTheRangeWithTheFewestBlocks) {
+  const ReadRequest inside = AlignedRead(7, 5000, 100);
+  EXPECT_EQ(inside.file, 7U);
+  EXPECT_EQ(inside.offset, 4096U);
+  EXPECT_EQ(inside.needed_bytes, 1004U);
+  EXPECT_EQ(inside.bytes, 4096U);
+  EXPECT_EQ(inside.out, nullptr);
+  const ReadRequest exact = AlignedRead(0, 8192, 4096);
+  EXPECT_EQ(exact.offset, 8192U);
+  EXPECT_EQ(exact.bytes, 4096U);
+  const ReadRequest crossing = AlignedRead(0, 8191, 2);
+  EXPECT_EQ(crossing.offset, 4096U);
+  EXPECT_EQ(crossing.bytes, 8192U);
+}
+
+TEST(TrunkFormat, RefusesBytes) {
+  EXPECT_EQ(TrunkFormat(DType::kBF16), WeightFormat::kBF16);
+  EXPECT_EQ(TrunkFormat(DType::kF32), WeightFormat::kF32);
+  ExpectError(ErrorCode::kRuntime, {"internal error"}, [] { TrunkFormat(DType::kU8); });
+}
+
+}  // namespace
+}  // namespace thimble

@@ -1,0 +1,203 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "io/block_reader.h"
+#include "io/file.h"
+
+/// Readers that keep the contract of BlockReader in its least convenient ways. All but the first
+/// wrap another reader, and can be stacked.
+namespace thimble {
+
+/// Completes every read inside Submit: the earliest that a completion can come.
+class InstantReader final : public BlockReader {
+ public:
+  explicit InstantReader(const std::vector<std::filesystem::path>& paths) {
+    for (const auto& path : paths) files_.push_back(File::Open(path));
+  }
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority, ReadBatch& batch) override {
+    batch.Expect(requests.size());
+    for (const ReadRequest& request : requests) batch.Finish(Read(request));
+  }
+
+ private:
+  std::string Read(const ReadRequest& request) const {
+    try {
+      files_[request.file].ReadAt(request.offset, request.needed_bytes, request.out);
+      return {};
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  std::vector<File> files_;
+};
+
+/// Completes reads one by one, from a thread of its own, in random order and after random pauses.
+class ShuffledReader final : public BlockReader {
+ public:
+  ShuffledReader(BlockReader& inner, uint64_t seed)
+      : inner_(inner), random_(seed), thread_([this] { Work(); }) {}
+  ~ShuffledReader() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    arrived_.notify_one();
+    thread_.join();
+  }
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
+              ReadBatch& batch) override {
+    batch.Expect(requests.size());
+    {
+      const std::lock_guard lock(mutex_);
+      for (const ReadRequest& request : requests) jobs_.push_back({request, priority, &batch});
+    }
+    arrived_.notify_one();
+  }
+
+ private:
+  struct Job {
+    ReadRequest request;
+    ReadPriority priority;
+    ReadBatch* batch;
+  };
+
+  std::optional<Job> Take() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return std::nullopt;
+    std::swap(jobs_[random_() % jobs_.size()], jobs_.back());
+    const Job job = jobs_.back();
+    jobs_.pop_back();
+    return job;
+  }
+
+  void Work() {
+    ReadMonitor monitor;
+    while (const auto job = Take()) {
+      for (uint64_t pauses = random_() % 4; pauses > 0; --pauses) std::this_thread::yield();
+      ReadBatch batch(monitor);
+      std::string failure;
+      inner_.Submit({&job->request, 1}, job->priority, batch);
+      try {
+        batch.Await();
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      job->batch->Finish(failure);
+    }
+  }
+
+  BlockReader& inner_;
+  std::mt19937_64 random_;  // of the thread
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Job> jobs_;  // guarded by mutex_, like stop_
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+/// Fails reads when told to, and leaves 0x5a in their memory.
+class FailingReader final : public BlockReader {
+ public:
+  FailingReader(BlockReader& inner, std::vector<std::filesystem::path> paths)
+      : inner_(inner), paths_(std::move(paths)) {}
+
+  /// The read after `count` more fails; those after it do not.
+  void FailAfter(size_t count) { reads_left_ = count; }
+  void FailAll(bool fail) { fail_all_ = fail; }
+  /// How many reads have failed.
+  size_t num_failed() const { return num_failed_; }
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
+              ReadBatch& batch) override {
+    for (const ReadRequest& request : requests) {
+      if (!NextFails()) {
+        inner_.Submit({&request, 1}, priority, batch);
+        continue;
+      }
+      ++num_failed_;
+      std::memset(request.out, 0x5a, request.bytes);
+      batch.Expect(1);
+      batch.Finish("reading " + paths_[request.file].string() + " at byte " +
+                   std::to_string(request.offset) + " failed: injected");
+    }
+  }
+
+ private:
+  bool NextFails() {
+    if (fail_all_) return true;
+    if (!reads_left_) return false;
+    if (*reads_left_ > 0) {
+      --*reads_left_;
+      return false;
+    }
+    reads_left_.reset();
+    return true;
+  }
+
+  BlockReader& inner_;
+  std::vector<std::filesystem::path> paths_;
+  std::optional<size_t> reads_left_;
+  bool fail_all_ = false;
+  size_t num_failed_ = 0;
+};
+
+/// Fills the memory of each read with 0xa5 before the data come: whoever still looks at what was
+/// there sees it, and whoever looks before the data are there.
+class DirtyReader final : public BlockReader {
+ public:
+  explicit DirtyReader(BlockReader& inner) : inner_(inner) {}
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
+              ReadBatch& batch) override {
+    for (const ReadRequest& request : requests) std::memset(request.out, 0xa5, request.bytes);
+    inner_.Submit(requests, priority, batch);
+  }
+
+ private:
+  BlockReader& inner_;
+};
+
+/// Counts the reads of each place.
+class CountingReader final : public BlockReader {
+ public:
+  explicit CountingReader(BlockReader& inner) : inner_(inner) {}
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
+              ReadBatch& batch) override {
+    for (const ReadRequest& request : requests) ++counts_[{request.file, request.offset}];
+    num_reads_ += requests.size();
+    inner_.Submit(requests, priority, batch);
+  }
+
+  size_t num_reads() const { return num_reads_; }
+  size_t CountOf(const ReadRequest& request) const {
+    const auto found = counts_.find({request.file, request.offset});
+    return found == counts_.end() ? 0 : found->second;
+  }
+  void Clear() { counts_.clear(); }
+
+ private:
+  BlockReader& inner_;
+  std::map<std::pair<uint32_t, uint64_t>, size_t> counts_;
+  size_t num_reads_ = 0;
+};
+
+}  // namespace thimble
