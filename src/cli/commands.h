@@ -3,8 +3,7 @@
 #include <CLI/CLI.hpp>
 
 /// Each adds one command to the program: its options, its help, and the callback that runs it. A
-/// callback reports failure by throwing Error; Error(kInterrupted) with an empty message means that
-/// the report has been given.
+/// callback reports failure by throwing Error.
 namespace thimble::cli {
 
 void AddRunCommand(CLI::App& program);

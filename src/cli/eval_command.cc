@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -10,32 +11,31 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "engine/evaluation.h"
-#include "io/file.h"
 
 namespace thimble::cli {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 constexpr size_t kDefaultWindow = 512;
 
 struct EvalOptions {
   ModelOptions model;
   std::string file;
-  size_t window = kDefaultWindow;
+  std::optional<size_t> window;
   bool json = false;
 };
 
 void Evaluate(const EvalOptions& options) {
   const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
   const Tokenizer& tokenizer = model.RequireTokenizer();
-  const std::string text = ReadTextFile(options.file, kMaxTextBytes);
+  const std::string text = ReadUserText(options.file);
   std::vector<TokenId> tokens;
   tokenizer.Encode(text, &tokens);
 
   EngineOptions engine_options;
   engine_options.memory_bytes = options.model.MemoryBytes();
   engine_options.num_threads = options.model.threads;
-  engine_options.context = std::min(options.window, model.config.max_context);
+  engine_options.context =
+      options.window.value_or(std::min(kDefaultWindow, model.config.max_context));
   engine_options.all_logits = true;
   const auto engine = Engine::Open(model, engine_options);
 

@@ -47,7 +47,8 @@ int Run(int argc, char** argv) {
         fmt::format("{}\nTry 'thimble --help' or 'thimble COMMAND --help'.", error.what()),
         ErrorCode::kUsage);
   } catch (const Error& error) {
-    return Report(error.what(), error.code());
+    const bool interrupted = error.code() == ErrorCode::kInterrupted;
+    return Report(interrupted ? "interrupted" : error.what(), error.code());
   } catch (const std::bad_alloc&) {
     return Report("the system has no more memory to give", ErrorCode::kRuntime);
   } catch (const std::exception& error) {

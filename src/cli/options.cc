@@ -1,14 +1,18 @@
 #include "cli/options.h"
 
+#include <iostream>
+#include <iterator>
 #include <system_error>
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "io/file.h"
 
 namespace thimble::cli {
 namespace {
 
 constexpr size_t kMaxThreads = 1024;
+constexpr uint64_t kMaxTextBytes = kGiB;
 
 std::string CheckSize(const std::string& text) {
   const auto bytes = ParseByteSize(text);
@@ -40,6 +44,15 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
                  "machine has free, less a reserve)")
       ->type_name("SIZE")
       ->check(CheckSize);
+}
+
+std::string ReadUserText(const std::string& file) {
+  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  try {
+    return ReadTextFile(file, kMaxTextBytes);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kUsage, error.what());
+  }
 }
 
 std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given) {

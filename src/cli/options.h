@@ -20,6 +20,10 @@ struct ModelOptions {
 void AddModelOption(CLI::App& app, std::filesystem::path* model);
 void AddEngineOptions(CLI::App& app, ModelOptions* options);
 
+/// The text of a file that the user named, or of standard input for "-". Error(kUsage) where it
+/// cannot be read.
+std::string ReadUserText(const std::string& file);
+
 /// The directory to open: what was given, or the embedded model. Error(kBadModel) where that is not
 /// installed.
 std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given);

@@ -2,8 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -14,12 +12,9 @@
 #include "cli/output.h"
 #include "cli/run_report.h"
 #include "engine/generation.h"
-#include "io/file.h"
 
 namespace thimble::cli {
 namespace {
-
-constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 30;
 
 struct RunOptions {
   ModelOptions model;
@@ -38,11 +33,20 @@ struct RunOptions {
 // Shows a generation: text or ids on standard output, progress on standard error.
 class Screen : public GenerationListener {
  public:
-  explicit Screen(bool out_ids) : out_ids_(out_ids) {}
+  Screen(const Engine& engine, size_t prompt_tokens, bool out_ids)
+      : engine_(engine), prompt_tokens_(prompt_tokens), out_ids_(out_ids) {}
 
-  bool OnLayer(size_t) override { return !Interrupted(); }
+  // A chunk may take minutes: each layer moves the progress by its share of the chunk.
+  bool OnLayer(size_t layer) override {
+    if (prompt_done_ < prompt_tokens_) {
+      const size_t chunk = std::min(engine_.plan().prefill_chunk, prompt_tokens_ - prompt_done_);
+      progress_.Show("reading the prompt",
+                     prompt_done_ + chunk * layer / engine_.config().num_layers(), prompt_tokens_);
+    }
+    return !Interrupted();
+  }
   void OnProgress(size_t done, size_t total) override {
-    progress_.Show("reading the prompt", done, total);
+    prompt_done_ = done;
     if (done == total) progress_.Clear();
   }
   void OnToken(TokenId id) override {
@@ -63,16 +67,14 @@ class Screen : public GenerationListener {
   }
 
  private:
+  const Engine& engine_;
+  size_t prompt_tokens_;
+  size_t prompt_done_ = 0;
   bool out_ids_;
   ProgressLine progress_;
   bool any_ = false;
   bool ends_line_ = false;
 };
-
-std::string ReadPromptFile(const std::string& file) {
-  if (file != "-") return ReadTextFile(file, kMaxPromptBytes);
-  return {std::istreambuf_iterator<char>(std::cin), {}};
-}
 
 std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& model) {
   const int sources =
@@ -81,7 +83,7 @@ std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& 
     throw Error(ErrorCode::kUsage, "give the prompt by exactly one of -p, -f and --ids");
   }
   if (!options.ids.empty()) return options.ids;
-  const std::string text = options.prompt ? *options.prompt : ReadPromptFile(options.file);
+  const std::string text = options.prompt ? *options.prompt : ReadUserText(options.file);
   std::vector<TokenId> ids;
   model.RequireTokenizer().Encode(text, &ids);
   if (ids.empty()) throw Error(ErrorCode::kUsage, "the prompt is empty, expected some text");
@@ -151,7 +153,7 @@ void Run(RunOptions options) {
   Session session(*engine);
 
   CatchInterrupts();
-  Screen screen(options.out_ids);
+  Screen screen(*engine, prompt.size(), options.out_ids);
   std::optional<OutputFile> logits;
   Session::LogitsSink sink;
   if (engine_options.all_logits) {
@@ -165,7 +167,8 @@ void Run(RunOptions options) {
   screen.End();
   const bool interrupted = result.reason == FinishReason::kInterrupted;
   if (logits && !interrupted) logits->Commit();
-  ReportRun(*engine, prompt.size(), result, options.stats_file);
+  // An interrupted prompt counts as far as it was read.
+  ReportRun(*engine, std::min(prompt.size(), session.num_tokens()), result, options.stats_file);
   if (interrupted) throw Error(ErrorCode::kInterrupted, "");
 }
 

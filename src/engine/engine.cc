@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kReadThreads = 4;
 
 // What the process may still grow by outside the budget: pages of code not yet touched, stacks,
-// buffers of the standard library.
+// buffers of the standard library, the trunk's schedule.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
 
 // Leaves the rest of the machine enough to keep running well.
@@ -50,6 +50,11 @@ MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store,
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Open(const ModelDirectory& model, const EngineOptions& options) {
+  if (options.context == 0 || options.context > model.config.max_context) {
+    throw Error(ErrorCode::kUsage, "a context of " + std::to_string(options.context) +
+                                       " tokens was asked for, expected 1 to the model's " +
+                                       std::to_string(model.config.max_context));
+  }
   TensorStore store = TensorStore::Open(model.path, model.config);
   return std::unique_ptr<Engine>(new Engine(model, options, std::move(store)));
 }
@@ -83,15 +88,18 @@ Session::Session(Engine& engine)
       state_(engine.config(), engine.options_.context, engine.budget_),
       logits_buffer_(engine.budget_, "logits",
                      (engine.options_.all_logits ? engine.plan_.logit_rows : 1) *
-                         engine.config().vocab_size * sizeof(float)) {}
+                         engine.config().vocab_size * sizeof(float)) {
+  if (engine.num_open_sessions_ == engine.options_.num_sessions) {
+    throw Error(ErrorCode::kUsage, "the engine was opened for " +
+                                       std::to_string(engine.options_.num_sessions) +
+                                       " sessions, and all of them are in use");
+  }
+  ++engine.num_open_sessions_;
+}
 
 void Session::Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink) {
-  if (tokens.size() > capacity() - num_tokens()) {
-    throw Error(ErrorCode::kUsage, "the context holds " + std::to_string(capacity()) + " tokens, " +
-                                       std::to_string(num_tokens()) + " are in use, and " +
-                                       std::to_string(tokens.size()) +
-                                       " more were given; raise -c or shorten the text");
-  }
+  THIMBLE_CHECK(sink == nullptr || engine_.options_.all_logits);
+  engine_.decoder_.CheckTokens(state_, tokens);
   auto* logits = reinterpret_cast<float*>(logits_buffer_.data());
   const size_t vocab_size = engine_.config().vocab_size;
   const size_t width = engine_.plan_.prefill_chunk;

@@ -57,7 +57,8 @@ class Session;
 class Engine {
  public:
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
-  /// Error(kBadModel), Error(kOverBudget) with the smallest budget that works.
+  /// Error(kUsage) for a context outside 1 .. the model's own, Error(kBadModel), Error(kOverBudget)
+  /// with the smallest budget that works.
   static std::unique_ptr<Engine> Open(const ModelDirectory& model, const EngineOptions& options);
 
   const ModelDirectory& model() const { return model_; }
@@ -92,13 +93,17 @@ class Engine {
   TrunkStream trunk_;
   ExpertCache experts_;
   Decoder decoder_;
+  size_t num_open_sessions_ = 0;
 };
 
 /// One conversation: the tokens so far and the state that they left. Used by one thread.
 class Session {
  public:
-  /// An empty session of EngineOptions::context tokens. Error(kOverBudget) beyond num_sessions.
+  /// An empty session of EngineOptions::context tokens. Error(kUsage) beyond num_sessions.
   explicit Session(Engine& engine);
+  ~Session() { --engine_.num_open_sessions_; }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   /// Told of each chunk's logits, when all are wanted: rows [first_position, first_position +
   /// num_rows), each vocab_size floats, valid during the call.
@@ -110,9 +115,10 @@ class Session {
     virtual void OnProgress(size_t done, size_t total) = 0;
   };
 
-  /// Advances by `tokens`, at least one, in chunks of the plan's width. Afterwards logits() are
-  /// those of the last token. Error(kUsage) before anything changed where the context has no room
-  /// or an id is out of range; Error(kInterrupted) where the observer says so; both may be null.
+  /// Advances by `tokens` in chunks of the plan's width. Afterwards logits() are those of the last
+  /// token. A `sink` needs an engine with all_logits. Error(kUsage) before anything changed as
+  /// Decoder::CheckTokens says. Any later error, Error(kInterrupted) of an observer that says stop
+  /// among them, leaves the session poisoned. Observer and sink may be null.
   void Append(std::span<const TokenId> tokens, Observer* observer,
               const LogitsSink& sink = nullptr);
 

@@ -49,6 +49,7 @@ EvaluationResult Evaluate(Engine& engine, std::span<const TokenId> tokens, size_
     throw Error(ErrorCode::kUsage, "the text has " + std::to_string(tokens.size()) +
                                        " tokens, expected at least 2: one to read, one to predict");
   }
+  THIMBLE_CHECK(window > 0);
   const size_t vocab_size = engine.config().vocab_size;
   EvaluationResult result;
   result.num_tokens = tokens.size() - 1;

@@ -40,9 +40,10 @@ struct GenerationResult {
 };
 
 /// Appends `prompt` to `session` and samples on from it. Text goes to the listener as it is made,
-/// never half a character, never a part of a stop string, never a reserved token. Ends cleanly when
-/// the listener stops a sweep: the result then holds what was made so far. `sink`, if set, receives
-/// the logits of every prompt position.
+/// never half a character, never a part of a stop string, never a reserved token. The last token
+/// sampled is not appended to the session: nothing was to follow it. Ends cleanly when the listener
+/// stops a sweep: the result then holds what was made so far, and the session is poisoned. `sink`,
+/// if set, receives the logits of every prompt position.
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,
                           const Session::LogitsSink& sink = nullptr);

@@ -80,34 +80,39 @@ void Sampler::Penalise(std::span<const float> logits, std::span<const TokenId> h
 
 // Moves the tokens that pass top-k, top-p and min-p to the front of candidates_, likeliest first,
 // and returns how many. A heap gives them one by one: no more of the vocabulary is sorted than is
-// kept.
+// looked at.
 size_t Sampler::KeepLikely() {
   if (options_.top_k == 0 && options_.top_p >= 1 && options_.min_p == 0) return vocab_size_;
   const auto less_likely = [this](TokenId a, TokenId b) {
     return probabilities_[a] != probabilities_[b] ? probabilities_[a] < probabilities_[b] : a > b;
   };
-  const size_t most = options_.top_k == 0 ? vocab_size_ : std::min(options_.top_k, vocab_size_);
   TokenId* end = candidates_ + vocab_size_;
   std::make_heap(candidates_, end, less_likely);
-  double mass = 0;  // of the top k, which top-p is measured against
   const float least = options_.min_p * probabilities_[candidates_[0]];
+  const auto top_p = static_cast<double>(options_.top_p);
+  const size_t most = options_.top_k == 0 ? vocab_size_ : std::min(options_.top_k, vocab_size_);
+  double mass = 0;
   size_t count = 0;
-  while (count < most) {
+  for (bool enough = false; count < most && !enough; ++count) {
     std::pop_heap(candidates_, end - count, less_likely);
     const float probability = probabilities_[*(end - 1 - count)];
-    if (probability < least) break;
     mass += static_cast<double>(probability);
-    ++count;
-    const bool nucleus_full = options_.top_k == 0 && mass >= static_cast<double>(options_.top_p);
-    if (nucleus_full) break;
+    // Top-p is measured against all that top-k keeps, so with top-k the whole of it is needed.
+    enough = options_.top_k == 0 && (mass >= top_p || probability < least);
   }
   std::reverse(end - count, end);
   std::move(end - count, end, candidates_);
-  if (options_.top_k == 0 || options_.top_p >= 1) return count;
+  if (options_.top_k == 0) mass = 1;
+  return CutTail(count, mass * top_p, least);
+}
+
+// Of the first `count` candidates, how many it takes to reach `mass`, less those below `least`.
+size_t Sampler::CutTail(size_t count, double mass, float least) const {
   double sum = 0;
   for (size_t i = 0; i < count; ++i) {
-    sum += static_cast<double>(probabilities_[candidates_[i]]);
-    if (sum >= mass * static_cast<double>(options_.top_p)) return i + 1;
+    const float probability = probabilities_[candidates_[i]];
+    if (i > 0 && (probability < least || sum >= mass)) return i;
+    sum += static_cast<double>(probability);
   }
   return count;
 }

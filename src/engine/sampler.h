@@ -25,8 +25,8 @@ struct SamplingOptions {
 /// Error(kUsage) naming an option that is out of range.
 void CheckSamplingOptions(const SamplingOptions& options);
 
-/// Picks tokens from logits. The same options and the same logits give the same tokens, on every
-/// machine. The filters apply in the order penalty, temperature, top-k, top-p, min-p. Used by one
+/// Picks tokens from logits. The same options and the same bits of logits give the same tokens. The
+/// filters apply in the order penalty, temperature, top-k, top-p, min-p. Used by one
 /// thread.
 class Sampler {
  public:
@@ -44,6 +44,7 @@ class Sampler {
  private:
   void Penalise(std::span<const float> logits, std::span<const TokenId> history);
   size_t KeepLikely();
+  size_t CutTail(size_t count, double mass, float least) const;
   TokenId Draw(size_t count);
 
   const SamplingOptions options_;

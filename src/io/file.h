@@ -35,7 +35,8 @@ class File {
   uint64_t size_ = 0;
 };
 
-/// The whole of a text file of at most `max_bytes`; a longer one is Error(kBadModel).
+/// The whole of a text file of at most `max_bytes`. Error(kBadModel) where it is longer or cannot
+/// be opened.
 std::string ReadTextFile(const std::filesystem::path& path, uint64_t max_bytes);
 
 }  // namespace thimble

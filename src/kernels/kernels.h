@@ -117,10 +117,11 @@ struct Kernels {
   /// out may be rows[width-1].
   void (*short_conv)(const float* const* rows, const float* const* taps, size_t width, size_t n,
                      float* out);
-  /// out[i] = e^g with g = bound * sigmoid(alpha * (z[i] + bias[i])).  (K3; bound < 0)
+  /// out[i] = e^g with g = bound * sigmoid(alpha * (z[i] + bias[i])).  (K3; bound < 0) out may be
+  /// z.
   void (*decay_bounded)(const float* z, const float* bias, float alpha, float bound, size_t n,
                         float* out);
-  /// out[i] = e^g with g = -alpha * softplus(z[i] + bias[i]).  (Kimi-Linear)
+  /// out[i] = e^g with g = -alpha * softplus(z[i] + bias[i]).  (Kimi-Linear) out may be z.
   void (*decay_softplus)(const float* z, const float* bias, float alpha, size_t n, float* out);
   void (*kda_step)(const KdaStepArgs& args);
   void (*mla_attend)(const MlaAttendArgs& args);

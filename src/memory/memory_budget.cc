@@ -21,7 +21,7 @@ Reservation MemoryBudget::Reserve(const std::string& name, uint64_t bytes) {
                                             "Grant more with --memory.");
   }
   used_bytes_ += bytes;
-  ledger_[name] += bytes;
+  if (bytes > 0) ledger_[name] += bytes;
   return {this, name, bytes};
 }
 
@@ -36,6 +36,7 @@ std::map<std::string, uint64_t> MemoryBudget::Ledger() const {
 }
 
 void MemoryBudget::Return(const std::string& name, uint64_t bytes) noexcept {
+  if (bytes == 0) return;  // it has no line
   const std::lock_guard lock(mutex_);
   used_bytes_ -= bytes;
   const auto line = ledger_.find(name);

@@ -24,10 +24,6 @@ size_t NumLogitRows(const SweepItem& item) {
 
 }  // namespace
 
-size_t RowGranule(const ModelConfig& config, TensorRole role) {
-  return role == TensorRole::kKvB ? config.mla.nope_dim + config.mla.value_dim : 1;
-}
-
 Decoder::Workspace::Workspace(const ModelConfig& config, const DecoderLimits& limits,
                               Carver& carver)
     : params(LayerParams::Lay(config, carver)),
@@ -85,24 +81,26 @@ void Decoder::Sweep(std::span<const SweepItem> items, SweepObserver* observer) {
   for (const SweepItem& item : items) item.state->CommitAdvance(item.tokens.size());
 }
 
+void Decoder::CheckTokens(const StateCache& state, std::span<const uint32_t> tokens) const {
+  if (tokens.empty()) FailUsage("no tokens were given, expected at least one");
+  if (state.poisoned()) FailUsage("this session broke off in the middle of a token; start it anew");
+  if (tokens.size() > state.capacity() - state.num_tokens()) {
+    FailUsage("the context is full: it holds " + std::to_string(state.num_tokens()) + " of " +
+              std::to_string(state.capacity()) + " tokens, and " + std::to_string(tokens.size()) +
+              " more were given; raise -c or shorten the text");
+  }
+  for (const uint32_t id : tokens) {
+    if (id >= config_.vocab_size) {
+      FailUsage("token id " + std::to_string(id) + " is outside the vocabulary, expected 0 to " +
+                std::to_string(config_.vocab_size - 1));
+    }
+  }
+}
+
 void Decoder::Check(std::span<const SweepItem> items) const {
   size_t num_tokens = 0;
   for (const SweepItem& item : items) {
-    if (item.tokens.empty()) FailUsage("a sweep needs at least one token of each session");
-    if (item.state->poisoned()) {
-      FailUsage("this session broke off in the middle of a token; start it anew");
-    }
-    if (item.tokens.size() > item.state->capacity() - item.state->num_tokens()) {
-      FailUsage("the context is full: it holds " + std::to_string(item.state->num_tokens()) +
-                " of " + std::to_string(item.state->capacity()) + " tokens, and " +
-                std::to_string(item.tokens.size()) + " more were given; raise -c");
-    }
-    for (const uint32_t id : item.tokens) {
-      if (id >= config_.vocab_size) {
-        FailUsage("token id " + std::to_string(id) + " is outside the vocabulary, expected 0 to " +
-                  std::to_string(config_.vocab_size - 1));
-      }
-    }
+    CheckTokens(*item.state, item.tokens);
     num_tokens += item.tokens.size();
   }
   if (items.empty() || items.size() > limits_.max_sessions || num_tokens > limits_.max_tokens) {

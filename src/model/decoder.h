@@ -58,9 +58,13 @@ class Decoder {
   /// Bytes of the workspace.
   static uint64_t WorkspaceBytes(const ModelConfig& config, const DecoderLimits& limits);
 
+  /// Error(kUsage) unless `state` can advance by `tokens`: not poisoned, room for all of them, each
+  /// id in the vocabulary, at least one. A sweep checks this of each item.
+  void CheckTokens(const StateCache& state, std::span<const uint32_t> tokens) const;
+
   /// Advances each item's state by its tokens and writes the logits asked for. Error(kUsage) before
-  /// anything has changed where an id is outside the vocabulary, a context is full, a state is
-  /// poisoned or a limit is passed; any later error poisons all states of the sweep.
+  /// anything has changed where CheckTokens refuses or a limit is passed; any later error poisons
+  /// all states of the sweep.
   void Sweep(std::span<const SweepItem> items, SweepObserver* observer);
 
  private:

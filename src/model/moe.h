@@ -26,7 +26,7 @@ class MoeLayer {
  public:
   MoeLayer(const ModelConfig& config, size_t max_tokens, Carver& carver);
 
-  /// y[t] = the output of layer `layer`; `x` is the normalised input, `packed` the same packed.
+  /// y[t] = the output of layer `layer`; `packed` is its normalised input, packed.
   void Forward(const Executor& executor, ExpertSource& experts, Mlp& shared, size_t layer,
                const LayerParams& params, size_t num_tokens, const Rows& packed, const Rows& y);
 

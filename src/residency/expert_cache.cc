@@ -61,7 +61,7 @@ ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
     slots_.emplace_back(monitor_);
     slots_.back().data = memory_.data() + i * slot_bytes;
   }
-  for (auto& residents : residents_) residents.reserve(num_slots);
+  for (auto& residents : residents_) residents.reserve(std::min(num_slots, num_experts_));
   waiting_.reserve(num_experts_);
 }
 
@@ -75,6 +75,7 @@ void ExpertCache::Request(size_t layer, std::span<const uint32_t> experts) {
   Forget();
   layer_ = layer;
   set_ = set_of_layer_[layer];
+  num_outstanding_ = experts.size();
   const uint32_t now = ++clock_[set_];
   for (size_t i = experts.size(); i-- > 0;) {
     Entry& entry = EntryOf(set_, experts[i]);
@@ -190,6 +191,7 @@ Lease<ExpertView> ExpertCache::Next() {
   uint32_t index = kNoSlot;
   monitor_.Await([&] { return (index = FindReady()) != kNoSlot; });
   Slot& slot = slots_[index];
+  --num_outstanding_;
   slot.wanted = false;
   try {
     slot.batch.Await();
@@ -204,7 +206,9 @@ Lease<ExpertView> ExpertCache::Next() {
 void ExpertCache::Return(uint64_t ticket) noexcept {
   Slot& slot = slots_[ticket];
   slot.leased = false;
-  Trim(slot.set);
+  // Not before all of a request are handed out: until then those yet to come cannot be dropped, and
+  // the one just returned would be, however often it is asked for.
+  if (slot.set != set_ || num_outstanding_ == 0) Trim(slot.set);
   StartReads();
 }
 

@@ -70,11 +70,11 @@ class ExpertCache final : public ExpertSource, private Lender {
   float ScoreNow(size_t set, const Entry& entry) const;
   void Forget();
   void StartReads();
-  void Read(uint32_t expert, uint32_t slot);
+  void Read(uint32_t expert, uint32_t index);
   uint32_t TakeSlot();
   bool EvictOne(size_t set);
   void Trim(size_t set);
-  void Drop(uint32_t slot);
+  void Drop(uint32_t index);
   uint32_t FindReady() const;
 
   const TensorStore& store_;
@@ -93,6 +93,7 @@ class ExpertCache final : public ExpertSource, private Lender {
 
   size_t layer_ = 0;  // of the request being served
   size_t set_ = 0;
+  size_t num_outstanding_ = 0;     // its experts that are not yet handed out
   std::vector<uint32_t> waiting_;  // its experts that have no slot yet, last first
   std::vector<uint32_t> clock_;    // [set] -> its requests so far
   uint64_t read_bytes_ = 0;

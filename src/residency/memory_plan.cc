@@ -23,6 +23,8 @@ constexpr uint64_t kMaxLogitBytes = 64 * kMiB;
 // The ring's blocks: large enough for the drive's full rate, small beside the floor.
 constexpr uint64_t kMaxBlockBytes = 32 * kMiB;
 constexpr uint64_t kMinBlockBytes = 64 * kKiB;
+// Each block costs a few hundred bytes of bookkeeping: this keeps that to about 2 MB.
+constexpr uint64_t kMostBlocks = 8192;
 constexpr size_t kRingSlots = 4;
 
 uint64_t LogitBytes(const ModelConfig& config, size_t rows) {
@@ -32,11 +34,11 @@ uint64_t LogitBytes(const ModelConfig& config, size_t rows) {
 // The plan's fixed parts for one choice of their sizes: nothing pinned, no expert cached.
 MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
                     MemoryPlan plan) {
-  plan.logit_rows = request.num_sessions;
+  plan.logit_rows = 1;
   if (request.all_logits) {
     const uint64_t rows = kMaxLogitBytes / LogitBytes(config, 1);
     plan.prefill_chunk = std::min(plan.prefill_chunk, std::max<size_t>(1, rows));
-    plan.logit_rows = std::max(plan.logit_rows, plan.prefill_chunk);
+    plan.logit_rows = plan.prefill_chunk;
   }
   const DecoderLimits limits = {std::max(plan.prefill_chunk, request.num_sessions),
                                 request.num_sessions, request.num_threads};
@@ -44,7 +46,7 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
       {"process", request.process_bytes},
       {"session state", request.num_sessions * StateCache::Bytes(config, request.context)},
       {"workspace", Decoder::WorkspaceBytes(config, limits)},
-      {"logits", LogitBytes(config, plan.logit_rows)},
+      {"logits", request.num_sessions * LogitBytes(config, plan.logit_rows)},
       {"sampler", request.num_sessions * request.sampler_bytes},
       {"embedding rows", TrunkStream::EmbeddingBytes(config)},
       {"trunk ring", plan.ring_slots * plan.block_bytes},
@@ -85,7 +87,7 @@ MemoryPlan Widen(const ModelConfig& config, const WeightSizes& sizes, const Plan
     return true;
   };
   const uint64_t budget = request.budget_bytes;
-  // Overlap first: two experts and larger blocks.
+  // Overlap first: several experts, and larger blocks.
   for (const size_t window : {std::max<size_t>(1, config.moe.top_k), size_t{4}, size_t{2}}) {
     MemoryPlan wider = plan;
     wider.expert_window = std::min(window, std::max<size_t>(1, config.moe.num_experts));
@@ -133,10 +135,12 @@ void Fill(const WeightSizes& sizes, uint64_t budget, MemoryPlan* plan) {
 
 WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store) {
   WeightSizes sizes;
-  sizes.min_block_bytes = TrunkSchedule::MinBlockBytes(config, store);
-  const uint64_t smallest = TrunkSchedule::Build(config, store, 0).bytes;
+  const uint64_t tensors = TrunkSchedule::TensorBytes(config, store);
+  sizes.min_block_bytes =
+      std::max(TrunkSchedule::MinBlockBytes(config, store),
+               RoundUp<uint64_t>(tensors / kMostBlocks, BlockReader::kAlignment));
   // A few dozen blocks at least, so that a small model streams like a large one.
-  const uint64_t wanted = std::clamp(smallest / 32, kMinBlockBytes, kMaxBlockBytes);
+  const uint64_t wanted = std::clamp(tensors / 32, kMinBlockBytes, kMaxBlockBytes);
   sizes.block_bytes =
       std::max(RoundUp<uint64_t>(wanted, BlockReader::kAlignment), sizes.min_block_bytes);
   sizes.trunk_bytes = TrunkSchedule::Build(config, store, sizes.block_bytes).bytes;

@@ -14,7 +14,7 @@ namespace thimble {
 /// Sizes of a model's parts as they lie on disk, which a plan needs beside its configuration.
 struct WeightSizes {
   uint64_t block_bytes = 0;        // the block size that suits the drive and the trunk
-  uint64_t min_block_bytes = 0;    // the largest part of the trunk that cannot be cut
+  uint64_t min_block_bytes = 0;    // the smallest block size that works
   uint64_t trunk_bytes = 0;        // all of the trunk, aligned, in blocks of block_bytes
   uint64_t expert_slot_bytes = 0;  // one expert, aligned
   uint64_t num_experts = 0;        // over all layers
@@ -24,20 +24,21 @@ WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store);
 /// What is asked of a plan.
 struct PlanRequest {
   uint64_t budget_bytes = 0;
-  uint64_t process_bytes =
-      0;  // code, libraries, stacks, tokenizer, directory: what is there already
+  // What is there already: code, libraries, stacks, tokenizer, tensor directory.
+  uint64_t process_bytes = 0;
   uint64_t sampler_bytes = 0;  // of each session
   size_t context = 0;          // tokens that each session can hold
   size_t num_sessions = 1;
   size_t num_threads = 1;
-  std::optional<size_t> prefill_chunk;  // absent: chosen by the plan
-  bool all_logits = false;              // logits of every prompt position are wanted
+  // Absent: chosen by the plan. With all_logits fewer, where their logits would not fit.
+  std::optional<size_t> prefill_chunk;
+  bool all_logits = false;  // logits of every prompt position are wanted
 };
 
 /// What memory is used for: decided once, when a model is opened, from sizes alone.
 struct MemoryPlan {
   size_t prefill_chunk = 1;  // tokens of one sweep
-  size_t logit_rows = 1;     // of one sweep
+  size_t logit_rows = 1;     // of one session in one sweep
   uint64_t block_bytes = 0;  // of the trunk's ring
   size_t ring_slots = 0;
   uint64_t pinned_bytes = 0;              // of the trunk
@@ -49,9 +50,10 @@ struct MemoryPlan {
 };
 
 /// The best plan within the budget, or Error(kOverBudget) with the ledger of the smallest one and
-/// the smallest budget that works. What exceeds the floor goes to wider prefill and a deeper ring,
-/// within a fraction of the budget, then to the trunk, then to experts: a byte of trunk is read
-/// every token, an expert only now and then.
+/// the smallest budget that works. What exceeds the floor goes to a window of experts and to larger
+/// blocks, so that reading and computing overlap; then, up to an eighth of the budget, to a wider
+/// prefill; then to the trunk; then to experts: a byte of trunk is read every token, an expert only
+/// now and then.
 MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request);
 

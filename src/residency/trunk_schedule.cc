@@ -31,7 +31,7 @@ void ForEachTensor(const ModelConfig& config, const TensorStore& store, const Vi
 
 class Builder {
  public:
-  explicit Builder(uint64_t block_bytes) : block_bytes_(block_bytes) {}
+  explicit Builder(uint64_t block_bytes) : block_bytes_(block_bytes / kAlignment * kAlignment) {}
 
   void Add(const TensorAddress& tensor, const TensorExtent& extent, size_t granule) {
     if (tensor.layer == kNoLayer && !in_head_) StartHead();
@@ -123,6 +123,14 @@ TrunkSchedule TrunkSchedule::Build(const ModelConfig& config, const TensorStore&
                   builder.Add(tensor, extent, granule);
                 });
   return builder.Finish();
+}
+
+uint64_t TrunkSchedule::TensorBytes(const ModelConfig& config, const TensorStore& store) {
+  uint64_t sum = 0;
+  ForEachTensor(config, store, [&](const TensorAddress&, const TensorExtent& extent, size_t) {
+    sum += extent.Bytes();
+  });
+  return sum;
 }
 
 uint64_t TrunkSchedule::MinBlockBytes(const ModelConfig& config, const TensorStore& store) {

@@ -39,9 +39,11 @@ struct TrunkSchedule {
   uint64_t bytes = 0;     // memory for all blocks
   uint64_t max_block_bytes = 0;
 
-  /// Blocks hold at most `block_bytes`, but never less than MinBlockBytes.
+  /// Blocks hold at most `block_bytes`, or MinBlockBytes where that is more.
   static TrunkSchedule Build(const ModelConfig& config, const TensorStore& store,
                              uint64_t block_bytes);
+  /// Bytes of all tensors of the trunk.
+  static uint64_t TensorBytes(const ModelConfig& config, const TensorStore& store);
   /// Memory of the largest unit that cannot be cut.
   static uint64_t MinBlockBytes(const ModelConfig& config, const TensorStore& store);
 };

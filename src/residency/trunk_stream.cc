@@ -77,6 +77,7 @@ void TrunkStream::ChoosePinned(uint64_t bytes) {
 }
 
 void TrunkStream::BeginSweep(bool with_head) {
+  for (const Slot& slot : slots_) THIMBLE_CHECK(slot.leases == 0);
   if (in_sweep_) Reset();  // the last sweep broke off
   if (!read_wrapped_) read_block_ = 0;
   read_wrapped_ = false;
@@ -101,7 +102,6 @@ void TrunkStream::Reset() {
     }
   };
   for (Slot& slot : slots_) {
-    THIMBLE_CHECK(slot.leases == 0);
     forget_error(slot.batch);
     slot.in_use = false;
     slot.passed = false;
@@ -152,7 +152,7 @@ void TrunkStream::EnterBlock(size_t block) {
   entered_ = true;
   if (pinned_[block].data != nullptr) {
     ReadPinnedAhead();
-    pinned_[block].batch.Await();
+    AwaitPinned(pinned_[block]);
   } else {
     THIMBLE_CHECK(slot_of_[block] != kNoSlot);
     slots_[slot_of_[block]].batch.Await();
@@ -172,6 +172,15 @@ void TrunkStream::Recycle(Slot& slot) {
   slot.passed = false;
   slot_of_[slot.block] = kNoSlot;
   ReadAhead();
+}
+
+void TrunkStream::AwaitPinned(PinnedBlock& block) {
+  try {
+    block.batch.Await();
+  } catch (const Error&) {
+    block.requested = false;  // to be read again, by the next sweep
+    throw;
+  }
 }
 
 // Pinned blocks are read in the first sweep, a few ahead of the one in use.

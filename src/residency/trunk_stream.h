@@ -74,6 +74,7 @@ class TrunkStream final : public LayerSource, private Lender {
   void Recycle(Slot& slot);
   void ReadAhead();
   void ReadPinnedAhead();
+  static void AwaitPinned(PinnedBlock& block);
   bool NextToRead(size_t* block);
   bool AtBlockEnd() const;
   void Submit(size_t block, std::byte* data, ReadPriority priority, ReadBatch& batch);

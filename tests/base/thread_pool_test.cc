@@ -33,8 +33,8 @@ TEST(ThreadPool, CoversEveryIndexOnceInPartsOfWholeGrains) {
   for (size_t threads = 1; threads <= 5; ++threads) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.num_threads(), threads);
-    for (const size_t count : {0, 1, 2, 3, 5, 7, 16, 64, 1000, 4097}) {
-      for (const size_t grain : {1, 2, 3, 16, 64, 1000, 5000}) {
+    for (const size_t count : {0, 1, 2, 5, 16, 64, 1000, 4097}) {
+      for (const size_t grain : {1, 3, 16, 64, 5000}) {
         SCOPED_TRACE(testing::Message() << threads << " threads, " << count << " by " << grain);
         size_t covered = 0;
         for (const auto& range : Split(pool, count, grain)) {

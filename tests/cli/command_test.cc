@@ -324,7 +324,7 @@ TEST_F(CommandTest, EvalPrintsBitsPerByte) {
   // Tokens are bytes here, so the two figures say the same.
   EXPECT_NEAR(json["bits_per_byte"].get<double>(),
               std::log2(json["perplexity_per_token"].get<double>()), 1e-9);
-  ExpectFailure(Run({"eval", "-f", (dir_ / "missing").string()}), kBadModel, {"missing"});
+  ExpectFailure(Run({"eval", "-f", (dir_ / "missing").string()}), kUsage, {"missing"});
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ void ExpectSound(const ExpertExtent& extent, const ExpertLayout& layout) {
           piece.offset + piece.bytes > read.offset + read.needed_bytes) {
         continue;
       }
-      brought |=
-          layout.data_offset[tensor] == layout.read_offset[i] + (piece.offset - read.offset);
+      brought |= layout.data_offset[tensor] == layout.read_offset[i] + (piece.offset - read.offset);
     }
     EXPECT_TRUE(brought) << "tensor " << tensor;
   }

@@ -134,7 +134,7 @@ TEST_P(TrunkScheduleTest, FillsBlocksAsFarAsTheyGo) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TrunkScheduleTest,
                          testing::Values(Architecture::kKimiK3, Architecture::kKimiLinear),
-                         [](const auto& info) { return ArchitectureName(info.param); });
+                         [](const auto& model) { return ArchitectureName(model.param); });
 
 // Heads whose keys and values are wider than any small tensor, so that they set the least block.
 TEST(TrunkScheduleGranule, KeepsAHeadsKeysAndValuesTogether) {

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -175,28 +176,34 @@ class DirtyReader final : public BlockReader {
   BlockReader& inner_;
 };
 
-/// Counts the reads of each place.
+/// Counts the reads of each range.
 class CountingReader final : public BlockReader {
  public:
   explicit CountingReader(BlockReader& inner) : inner_(inner) {}
 
   void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
               ReadBatch& batch) override {
-    for (const ReadRequest& request : requests) ++counts_[{request.file, request.offset}];
+    for (const ReadRequest& request : requests) ++counts_[KeyOf(request)];
     num_reads_ += requests.size();
     inner_.Submit(requests, priority, batch);
   }
 
   size_t num_reads() const { return num_reads_; }
   size_t CountOf(const ReadRequest& request) const {
-    const auto found = counts_.find({request.file, request.offset});
+    const auto found = counts_.find(KeyOf(request));
     return found == counts_.end() ? 0 : found->second;
   }
   void Clear() { counts_.clear(); }
 
  private:
+  // Reads of neighbours may begin at the same place, but end apart.
+  using Key = std::tuple<uint32_t, uint64_t, size_t>;
+  static Key KeyOf(const ReadRequest& request) {
+    return {request.file, request.offset, request.needed_bytes};
+  }
+
   BlockReader& inner_;
-  std::map<std::pair<uint32_t, uint64_t>, size_t> counts_;
+  std::map<Key, size_t> counts_;
   size_t num_reads_ = 0;
 };
 
