@@ -12,6 +12,10 @@ if(THIMBLE_SANITIZE)
     -fsanitize=${THIMBLE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(thimble_flags INTERFACE -fsanitize=${THIMBLE_SANITIZE})
 endif()
+if(THIMBLE_FUZZ)
+  # Coverage, which steers libFuzzer, of the libraries too; only fuzzers link its main().
+  target_compile_options(thimble_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # thimble_library(folder libraries...): the static library thimble_<folder> of src/<folder>.
 function(thimble_library folder)

@@ -1,0 +1,48 @@
+# Completion of the `thimble` command for bash. A test compares it with what --help says.
+
+_thimble() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+  local model="-m --model" engine="-t --threads --memory"
+  COMPREPLY=()
+
+  if ((COMP_CWORD == 1)); then
+    mapfile -t COMPREPLY < <(
+      compgen -W "run inspect tokenize detokenize eval -h --help --version" -- "$word"
+    )
+    return
+  fi
+
+  case $previous in
+    -m | --model)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -d -- "$word")
+      return
+      ;;
+    -f | --file | --stats | --logits)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      return
+      ;;
+    # Their values cannot be listed.
+    -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
+      --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk)
+      return
+      ;;
+  esac
+
+  local options
+  case ${COMP_WORDS[1]} in
+    run)
+      options="$model $engine -p --prompt -f --file --ids -n -c --context -s --seed --temp --top-k
+        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids"
+      ;;
+    inspect) options="$model --json" ;;
+    tokenize) options="$model --markup --jsonl" ;;
+    detokenize) options="$model --jsonl" ;;
+    eval) options="$model $engine -f --file -c --context --json" ;;
+    *) return ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "-h --help $options" -- "$word")
+}
+
+complete -F _thimble thimble

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Fails on an #include in src/ that goes against the layers of docs/ARCHITECTURE.md, section 1.
+
+usage: check_includes.py SRC_DIR
+"""
+
+import pathlib
+import re
+import sys
+
+# What each folder may include: folders or files of src/, and headers of other libraries. Standard
+# and system headers are allowed everywhere.
+LAYERS = {
+    "base": ([], []),
+    "memory": (["base"], []),
+    "io": (["base"], []),
+    "kernels": (["base"], ["hwy/"]),
+    "format": (["base", "io"], ["simdjson.h", "nlohmann/"]),
+    "model": (["base", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"], []),
+    "residency": (["base", "memory", "io", "kernels", "format", "model"], []),
+    "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),
+    "engine": (
+        ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
+        [],
+    ),
+    "cli": (
+        ["base", "memory", "io", "format", "text", "engine"],
+        ["CLI/", "fmt/", "nlohmann/"],
+    ),
+}
+
+# The C++ library has headers without a dot; these are C's and the system's.
+SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
+                    r"|(dlfcn|errno|fcntl|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
+                    r"|unistd)\.h")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S+))')
+SOURCES = {".cc", ".h"}
+
+
+def covers(allowed, header):
+    """Whether `allowed`, a folder, a prefix that ends in '/' or a file, covers `header`."""
+    return header == allowed or header.startswith(allowed.rstrip("/") + "/")
+
+
+def complaint(folder, header):
+    """Why a file of `folder` must not include `header`, or None if it may."""
+    inner, libraries = LAYERS[folder]
+    if "/" in header and header.split("/")[0] in LAYERS:
+        if any(covers(allowed, header) for allowed in [folder, *inner]):
+            return None
+        return f"{folder}/ may include {', '.join([folder, *inner])} of src/"
+    if any(covers(allowed, header) for allowed in libraries):
+        return None
+    if re.fullmatch(r"[a-z_0-9]+", header) or SYSTEM.fullmatch(header):
+        return None
+    others = ", ".join(libraries) if libraries else "none"
+    return f"{folder}/ may include no such header; of other libraries: {others}"
+
+
+def check_file(path, folder, errors):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        header, macro = match.group(2), match.group(3)
+        reason = "a macro hides what is included" if macro else complaint(folder, header)
+        if reason:
+            errors.append(f"{path}:{number}: {header or macro}: {reason}")
+
+
+def check(src):
+    """The complaints about the tree `src`, one line each, and the number of files looked at."""
+    errors = []
+    files = 0
+    for path in sorted(path for path in src.rglob("*") if path.is_file()):
+        parts = path.relative_to(src).parts
+        if path.name == "CMakeLists.txt":
+            continue
+        if len(parts) != 2 or parts[0] not in LAYERS:
+            errors.append(f"{path}: no layer of this name: LAYERS in {pathlib.Path(__file__).name}")
+        elif path.suffix not in SOURCES:
+            errors.append(f"{path}: neither {' nor '.join(sorted(SOURCES))}")
+        else:
+            files += 1
+            check_file(path, parts[0], errors)
+    return errors, files
+
+
+def main(arguments):
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    errors, files = check(pathlib.Path(arguments[0]))
+    if files == 0:
+        errors.append(f"{arguments[0]}: no sources here")
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

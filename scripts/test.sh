@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands, cheapest first, up to the first failure: format,
+# include directions, the tests of the release build, the same under AddressSanitizer and
+# UndefinedBehaviorSanitizer, the same under ThreadSanitizer, clang-tidy. The tests replay the
+# fuzzers' inputs too. Results of the tests go to build/test-results/, a JUnit file for each preset.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+results=$PWD/build/test-results
+rm -rf "$results"
+mkdir -p "$results"
+
+current=
+finish() {
+  local status=$?
+  ((status == 0)) || echo "== FAILED: $current" >&2
+  exit "$status"
+}
+trap finish EXIT
+
+step() {
+  current=$1
+  shift
+  local start=$SECONDS
+  echo "== $current"
+  "$@"
+  echo "== $current: fine, $((SECONDS - start)) s"
+}
+
+# ThreadSanitizer's map of the address space does not fit every kernel's randomised one.
+fixed_addresses=()
+if setarch --addr-no-randomize true 2>/dev/null; then
+  fixed_addresses=(setarch --addr-no-randomize)
+fi
+
+test_preset() {
+  cmake --preset "$1" --log-level=WARNING
+  cmake --build --preset "$1"
+  "${fixed_addresses[@]}" ctest --preset "$1" --parallel "$(nproc)" --no-tests=error \
+    --output-junit "$results/$1.xml"
+}
+
+step "format" scripts/format.sh --check
+step "include directions" python3 scripts/check_includes.py src
+step "release build and tests" test_preset release
+step "address and undefined-behaviour sanitizers" test_preset dev
+step "thread sanitizer" test_preset tsan
+step "clang-tidy" scripts/tidy.sh
+echo "== all fine, ${SECONDS} s"
