@@ -60,4 +60,11 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace thimble::cli
 
-int main(int argc, char** argv) { return thimble::cli::Run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return thimble::cli::Run(argc, argv);
+  } catch (...) {
+    return static_cast<int>(
+        thimble::ErrorCode::kRuntime);  // the report itself could not be printed
+  }
+}

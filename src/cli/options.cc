@@ -62,7 +62,7 @@ std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given) {
   const auto folder = program.parent_path();
   // Installed, then in a build tree of the repository.
   for (const char* place : {"../share/thimble/models/mini", "../../models/mini"}) {
-    const auto candidate = (folder / place).lexically_normal();
+    auto candidate = (folder / place).lexically_normal();
     if (std::filesystem::exists(candidate / "config.json", error)) return candidate;
   }
   throw Error(ErrorCode::kBadModel,

@@ -18,8 +18,7 @@ void Print(std::string_view text) {
 }
 
 OutputFile::OutputFile(const std::filesystem::path& path)
-    : path_(path), partial_(path.string() + ".partial") {
-  file_ = std::fopen(partial_.c_str(), "wb");
+    : path_(path), partial_(path.string() + ".partial"), file_(std::fopen(partial_.c_str(), "wb")) {
   if (file_ == nullptr) Fail();
 }
 

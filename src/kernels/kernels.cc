@@ -26,7 +26,7 @@ namespace thimble {
 namespace HWY_NAMESPACE {
 
 const Kernels& Table() {
-  static const Kernels kTable = {
+  static const Kernels table = {
       .simd = hwy::TargetName(HWY_TARGET),
       .pack_activations = PackActivations,
       .matmul = MatMul,
@@ -52,7 +52,7 @@ const Kernels& Table() {
       .kda_step = KdaStep,
       .mla_attend = MlaAttend,
   };
-  return kTable;
+  return table;
 }
 
 }  // namespace HWY_NAMESPACE

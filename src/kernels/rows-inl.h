@@ -55,8 +55,8 @@ HWY_INLINE V LoadF32(const uint8_t* p) { return hn::BitCast(kF, LoadWords(p)); }
 
 /// A copy of the last elements of a row, padded with zeros, since nothing may be read behind them.
 struct PaddedGroup {
-  uint8_t bytes[kGroup * sizeof(float)];
-  PaddedGroup(const uint8_t* p, size_t num_bytes) : bytes{} { std::memcpy(bytes, p, num_bytes); }
+  uint8_t bytes[kGroup * sizeof(float)] = {};
+  PaddedGroup(const uint8_t* p, size_t num_bytes) { std::memcpy(bytes, p, num_bytes); }
 };
 
 struct BF16Row {
