@@ -7,7 +7,7 @@ _thimble() {
 
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(
-      compgen -W "run inspect tokenize detokenize eval -h --help --version" -- "$word"
+      compgen -W "run inspect tokenize detokenize eval plan doctor -h --help --version" -- "$word"
     )
     return
   fi
@@ -23,9 +23,14 @@ _thimble() {
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       return
       ;;
+    --arch)
+      mapfile -t COMPREPLY < <(compgen -W "kimi-k3 kimi-linear-48b" -- "$word")
+      return
+      ;;
     # Their values cannot be listed.
     -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
-      --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk)
+      --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk | \
+      --drive | --cores | --probe)
       return
       ;;
   esac
@@ -34,12 +39,14 @@ _thimble() {
   case ${COMP_WORDS[1]} in
     run)
       options="$model $engine -p --prompt -f --file --ids -n -c --context -s --seed --temp --top-k
-        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids"
+        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids -v --verbose"
       ;;
     inspect) options="$model --json" ;;
     tokenize) options="$model --markup --jsonl" ;;
     detokenize) options="$model --jsonl" ;;
     eval) options="$model $engine -f --file -c --context --json" ;;
+    plan) options="$model --arch --memory --drive --cores -c --context --json" ;;
+    doctor) options="$model --memory --probe --json" ;;
     *) return ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "-h --help $options" -- "$word")

@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kNoMemoryLimit = int64_t{1} << 62;
+
 // The group's path inside the hierarchy that serves `controller`; "" names version 2.
 std::optional<std::string> GroupPath(const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
@@ -96,6 +98,24 @@ std::optional<double> CgroupCpuQuota() {
       if (const auto cpus = QuotaOf(*quota, *period)) TakeLess(least, *cpus);
     });
   }
+  return least;
+}
+
+std::optional<uint64_t> CgroupMemoryLimit() {
+  std::optional<uint64_t> least;
+  const auto visit = [&](const char* controller, const char* mount, const char* name) {
+    const auto path = GroupPath(controller);
+    if (!path) return;
+    ForEachGroup(mount, *path, [&](const fs::path& folder) {
+      const auto limit = ReadNumber(folder / name);
+      // Version 1 says "no limit" by a number near the largest.
+      if (limit && *limit >= 0 && *limit < kNoMemoryLimit) {
+        TakeLess(least, static_cast<uint64_t>(*limit));
+      }
+    });
+  };
+  visit("", "/sys/fs/cgroup", "memory.max");
+  visit("memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes");
   return least;
 }
 

@@ -11,6 +11,9 @@ namespace thimble {
 /// CPUs' worth of time the group may use, e.g. 1.5.
 std::optional<double> CgroupCpuQuota();
 
+/// Bytes of memory that the group may hold in all.
+std::optional<uint64_t> CgroupMemoryLimit();
+
 /// Bytes of memory that the group may still take: its limit less what it uses now, not counting
 /// page cache that the kernel would drop first.
 std::optional<uint64_t> CgroupMemoryAvailable();

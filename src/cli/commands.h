@@ -3,7 +3,8 @@
 #include <CLI/CLI.hpp>
 
 /// Each adds one command to the program: its options, its help, and the callback that runs it. A
-/// callback reports failure by throwing Error.
+/// callback reports failure by throwing Error; one with an empty message means that the report has
+/// been given.
 namespace thimble::cli {
 
 void AddRunCommand(CLI::App& program);
@@ -11,5 +12,7 @@ void AddInspectCommand(CLI::App& program);
 void AddTokenizeCommand(CLI::App& program);
 void AddDetokenizeCommand(CLI::App& program);
 void AddEvalCommand(CLI::App& program);
+void AddPlanCommand(CLI::App& program);
+void AddDoctorCommand(CLI::App& program);
 
 }  // namespace thimble::cli

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/planned_model.h"
 #include "format/model_config.h"
 #include "format/model_summary.h"
 #include "format/tensor_store.h"
@@ -31,13 +32,6 @@ struct Inspection {
   size_t num_tensors = 0;  // of the index; 0 where the shards were read
   bool has_shards = false;
 };
-
-bool AnyShard(const std::filesystem::path& dir) {
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    if (entry.path().extension() == ".safetensors") return true;
-  }
-  return false;
-}
 
 Inspection Examine(const std::filesystem::path& dir) {
   Inspection found;

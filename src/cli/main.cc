@@ -38,6 +38,8 @@ int Run(int argc, char** argv) {
   AddTokenizeCommand(program);
   AddDetokenizeCommand(program);
   AddEvalCommand(program);
+  AddPlanCommand(program);
+  AddDoctorCommand(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -14,13 +14,13 @@ namespace {
 constexpr size_t kMaxThreads = 1024;
 constexpr uint64_t kMaxTextBytes = kGiB;
 
+}  // namespace
+
 std::string CheckSize(const std::string& text) {
   const auto bytes = ParseByteSize(text);
   if (bytes && *bytes > 0) return {};
   return "expected a size like 1.5G, 512M or 8GiB, found '" + text + "'";
 }
-
-}  // namespace
 
 std::optional<uint64_t> ModelOptions::MemoryBytes() const {
   return memory.empty() ? std::nullopt : ParseByteSize(memory);
@@ -39,7 +39,11 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
                  "Compute threads (default: the physical cores this process may use)")
       ->type_name("N")
       ->check(CLI::Range(size_t{1}, kMaxThreads));
-  app.add_option("--memory", options->memory,
+  AddMemoryOption(app, &options->memory);
+}
+
+void AddMemoryOption(CLI::App& app, std::string* memory) {
+  app.add_option("--memory", *memory,
                  "Most memory that the whole process may use, e.g. 1.5G or 8GiB (default: what the "
                  "machine has free, less a reserve)")
       ->type_name("SIZE")

@@ -18,11 +18,16 @@ struct ModelOptions {
 };
 
 void AddModelOption(CLI::App& app, std::filesystem::path* model);
+/// --memory; what is typed is kept, once it is known to be a size.
+void AddMemoryOption(CLI::App& app, std::string* memory);
 void AddEngineOptions(CLI::App& app, ModelOptions* options);
 
 /// The text of a file that the user named, or of standard input for "-". Error(kUsage) where it
 /// cannot be read.
 std::string ReadUserText(const std::string& file);
+
+/// A check of CLI11's for options that take a size: empty, or what was expected.
+std::string CheckSize(const std::string& text);
 
 /// The directory to open: what was given, or the embedded model. Error(kBadModel) where that is not
 /// installed.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/live_status.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/run_report.h"
@@ -28,20 +29,36 @@ struct RunOptions {
   std::string stats_file;
   std::string logits_file;
   bool out_ids = false;
+  bool verbose = false;
 };
+
+// The prompt, so that a reader at a terminal sees what the text continues. Pipes get only what is
+// new.
+void EchoPrompt(const RunOptions& options) {
+  if (!options.prompt || options.out_ids) return;
+  if (::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
+    fmt::print(stderr, "\033[1m{}\033[0m", *options.prompt);
+  }
+}
 
 // Shows a generation: text or ids on standard output, progress on standard error.
 class Screen : public GenerationListener {
  public:
-  Screen(const Engine& engine, size_t prompt_tokens, bool out_ids)
-      : engine_(engine), prompt_tokens_(prompt_tokens), out_ids_(out_ids) {}
+  Screen(const RunOptions& options, const Engine& engine, size_t prompt_tokens)
+      : options_(options),
+        engine_(engine),
+        prompt_tokens_(prompt_tokens),
+        status_(engine, options.verbose) {}
 
   // A chunk may take minutes: each layer moves the progress by its share of the chunk.
   bool OnLayer(size_t layer) override {
     if (prompt_done_ < prompt_tokens_) {
       const size_t chunk = std::min(engine_.plan().prefill_chunk, prompt_tokens_ - prompt_done_);
-      progress_.Show("reading the prompt",
-                     prompt_done_ + chunk * layer / engine_.config().num_layers(), prompt_tokens_);
+      const size_t done = prompt_done_ + chunk * layer / engine_.config().num_layers();
+      status_.Show("reading the prompt", done, layer);
+      if (!status_.active()) progress_.Show("reading the prompt", done, prompt_tokens_);
+    } else {
+      status_.Show("writing", num_tokens_, layer);
     }
     return !Interrupted();
   }
@@ -50,12 +67,15 @@ class Screen : public GenerationListener {
     if (done == total) progress_.Clear();
   }
   void OnToken(TokenId id) override {
-    if (!out_ids_) return;
+    if (num_tokens_++ == 0) status_.BeginText();
+    if (!options_.out_ids) return;
     Print(any_ ? fmt::format(",{}", id) : fmt::format("{}", id));
     any_ = true;
   }
   void OnText(std::string_view text) override {
-    if (out_ids_) return;
+    if (options_.out_ids) return;
+    // Not before: the lines of progress would have erased it.
+    if (!any_) EchoPrompt(options_);
     Print(text);
     ends_line_ = text.back() == '\n';
     any_ = true;
@@ -63,15 +83,18 @@ class Screen : public GenerationListener {
   // Leaves the cursor at the start of a line.
   void End() {
     progress_.Clear();
+    status_.Clear();
     if (any_ && !ends_line_) Print("\n");
   }
 
  private:
+  const RunOptions& options_;
   const Engine& engine_;
   size_t prompt_tokens_;
   size_t prompt_done_ = 0;
-  bool out_ids_;
   ProgressLine progress_;
+  LiveStatus status_;
+  size_t num_tokens_ = 0;  // sampled so far
   bool any_ = false;
   bool ends_line_ = false;
 };
@@ -127,15 +150,6 @@ SamplingOptions SamplingOf(const RunOptions& options) {
   return sampling;
 }
 
-// The prompt, so that a reader at a terminal sees what the text continues. Pipes get only what is
-// new.
-void EchoPrompt(const RunOptions& options) {
-  if (!options.prompt || options.out_ids) return;
-  if (::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
-    fmt::print(stderr, "\033[1m{}\033[0m", *options.prompt);
-  }
-}
-
 void Run(RunOptions options) {
   const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
   options.generation.sampling = SamplingOf(options);
@@ -153,7 +167,7 @@ void Run(RunOptions options) {
   Session session(*engine);
 
   CatchInterrupts();
-  Screen screen(*engine, prompt.size(), options.out_ids);
+  Screen screen(options, *engine, prompt.size());
   std::optional<OutputFile> logits;
   Session::LogitsSink sink;
   if (engine_options.all_logits) {
@@ -162,13 +176,13 @@ void Run(RunOptions options) {
       logits->Write(rows, num_rows * model.config.vocab_size * sizeof(float));
     };
   }
-  EchoPrompt(options);
   const GenerationResult result = Generate(session, prompt, options.generation, screen, sink);
   screen.End();
   const bool interrupted = result.reason == FinishReason::kInterrupted;
   if (logits && !interrupted) logits->Commit();
   // An interrupted prompt counts as far as it was read.
-  ReportRun(*engine, std::min(prompt.size(), session.num_tokens()), result, options.stats_file);
+  ReportRun(*engine, std::min(prompt.size(), session.num_tokens()), result,
+            {options.stats_file, options.verbose});
   if (interrupted) throw Error(ErrorCode::kInterrupted, "");
 }
 
@@ -229,6 +243,8 @@ void AddRunCommand(CLI::App& program) {
                  "Write the logits of every prompt position: float32, little-endian, a row each")
       ->type_name("FILE");
   app.add_flag("--out-ids", options->out_ids, "Print token ids instead of text");
+  app.add_flag("-v,--verbose", options->verbose,
+               "Show what the engine does while it works, and at the end what its memory was for");
   app.callback([options] { Run(*options); });
 }
 

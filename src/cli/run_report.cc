@@ -6,6 +6,7 @@
 
 #include "base/byte_size.h"
 #include "cli/output.h"
+#include "memory/memory_budget.h"
 #include "memory/process_memory.h"
 
 namespace thimble::cli {
@@ -34,7 +35,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["peak_rss_bytes"] = memory.peak_rss_bytes;
   json["budget_bytes"] = engine.budget_bytes();
   json["budget_ledger"] = engine.Ledger();
-  json["read_bytes"] = stats.trunk_read_bytes + stats.expert_read_bytes;
+  json["read_bytes"] = stats.ReadBytes();
   json["trunk_read_bytes"] = stats.trunk_read_bytes;
   json["expert_read_bytes"] = stats.expert_read_bytes;
   json["expert_requests"] = stats.expert_requests;
@@ -48,10 +49,17 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   return json;
 }
 
+void PrintDetails(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  fmt::print(stderr, "experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
+             stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);
+  fmt::print(stderr, "memory by use:\n{}", FormatLedger(engine.Ledger()));
+}
+
 }  // namespace
 
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
-               const std::string& stats_file) {
+               const ReportOptions& options) {
   const EngineStats stats = engine.stats();
   fmt::print(
       stderr, "prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
@@ -60,10 +68,10 @@ void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResul
       FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
   fmt::print(stderr, "memory {} at most, of {} granted; read {}, waited {} for the drive\n",
              FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
-             FormatBytes(stats.trunk_read_bytes + stats.expert_read_bytes),
-             FormatSeconds(stats.io_wait_seconds));
-  if (stats_file.empty()) return;
-  OutputFile file(stats_file);
+             FormatBytes(stats.ReadBytes()), FormatSeconds(stats.io_wait_seconds));
+  if (options.verbose) PrintDetails(engine);
+  if (options.stats_file.empty()) return;
+  OutputFile file(options.stats_file);
   const std::string text = StatsJson(engine, prompt_tokens, result).dump(2) + "\n";
   file.Write(text.data(), text.size());
   file.Commit();

@@ -8,9 +8,14 @@
 
 namespace thimble::cli {
 
-/// Prints what a run took on standard error, and writes the same in full to `stats_file` as JSON,
-/// if one is named.
+struct ReportOptions {
+  std::string stats_file;  // empty: none is written
+  bool verbose = false;    // also print what memory was used for
+};
+
+/// Prints what a run took on standard error, and writes the same in full to the file of statistics
+/// as JSON, if one is named.
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
-               const std::string& stats_file);
+               const ReportOptions& options);
 
 }  // namespace thimble::cli

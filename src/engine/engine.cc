@@ -3,27 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/byte_size.h"
 #include "base/cpu_topology.h"
 #include "base/error.h"
-#include "memory/process_memory.h"
+#include "engine/planner.h"
 
 namespace thimble {
 namespace {
-
-// Reads in flight at once; two keep a drive busy, a few more hide the small ones.
-constexpr size_t kReadThreads = 4;
-
-// What the process may still grow by outside the budget: pages of code not yet touched, stacks,
-// buffers of the standard library, the trunk's schedule.
-uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
-
-// Leaves the rest of the machine enough to keep running well.
-uint64_t DefaultBudget() {
-  const uint64_t free = AvailableMemory() + ReadProcessMemory().rss_bytes;
-  const uint64_t reserve = std::max(free / 8, std::min(free / 2, 512 * kMiB));
-  return free - reserve;
-}
 
 std::vector<std::filesystem::path> PathsOf(const TensorStore& store) {
   std::vector<std::filesystem::path> paths;
@@ -33,17 +18,7 @@ std::vector<std::filesystem::path> PathsOf(const TensorStore& store) {
 
 MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store,
                    const EngineOptions& options, uint64_t budget_bytes, size_t num_threads) {
-  const ProcessMemory process = ReadProcessMemory();
-  PlanRequest request;
-  request.budget_bytes = budget_bytes;
-  request.process_bytes =
-      std::max(process.rss_bytes, process.peak_rss_bytes) + GrowthBytes(num_threads + kReadThreads);
-  request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
-  request.context = options.context;
-  request.num_sessions = options.num_sessions;
-  request.num_threads = num_threads;
-  request.prefill_chunk = options.prefill_chunk;
-  request.all_logits = options.all_logits;
+  const PlanRequest request = MakePlanRequest(config, options, budget_bytes, num_threads);
   return PlanMemory(config, MeasureWeights(config, store), request);
 }
 
@@ -64,7 +39,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Tensor
       options_(options),
       kernels_(BestKernels()),
       store_(std::move(store)),
-      budget_(options.memory_bytes ? *options.memory_bytes : DefaultBudget()),
+      budget_(options.memory_bytes ? *options.memory_bytes : DefaultMemoryBudget()),
       pool_(options.num_threads != 0 ? options.num_threads : UsablePhysicalCores()),
       plan_(PlanFor(model.config, store_, options, budget_.limit_bytes(), pool_.num_threads())),
       process_(budget_.Reserve("process", plan_.items.at("process"))),

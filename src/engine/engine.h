@@ -47,6 +47,14 @@ struct EngineStats {
   uint64_t expert_requests = 0;
   uint64_t expert_hits = 0;
   double io_wait_seconds = 0;
+
+  uint64_t ReadBytes() const { return trunk_read_bytes + expert_read_bytes; }
+  /// The share of the requested experts that were in memory; 0 where none was requested.
+  double HitRate() const {
+    return expert_requests == 0
+               ? 0
+               : static_cast<double>(expert_hits) / static_cast<double>(expert_requests);
+  }
 };
 
 class Session;
@@ -56,6 +64,9 @@ class Session;
 /// is.
 class Engine {
  public:
+  /// Reads in flight at once; two keep a drive busy, a few more hide the small ones.
+  static constexpr size_t kReadThreads = 4;
+
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
   /// Error(kUsage) for a context outside 1 .. the model's own, Error(kBadModel), Error(kOverBudget)
   /// with the smallest budget that works.

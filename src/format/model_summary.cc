@@ -38,23 +38,6 @@ ModelPart PartOf(TensorRole role, MixerKind mixer) {
   }
 }
 
-DType PublishedType(const ModelConfig& config, TensorRole role) {
-  const bool is_k3 = config.architecture == Architecture::kKimiK3;
-  switch (role) {
-    case TensorRole::kALog:
-    case TensorRole::kDtBias:
-    case TensorRole::kRouterBias:
-      return DType::kF32;
-    case TensorRole::kQueryConv:
-    case TensorRole::kKeyConv:
-    case TensorRole::kValueConv:
-    case TensorRole::kOutNorm:
-      return is_k3 ? DType::kF32 : DType::kBF16;
-    default:
-      return DType::kBF16;
-  }
-}
-
 void Add(ModelSummary* summary, ModelPart part, PartSummary size) {
   PartSummary& sum = summary->parts[static_cast<size_t>(part)];
   sum.parameters += size.parameters;
@@ -127,6 +110,23 @@ std::string_view NameOf(ModelPart part) {
       break;
   }
   return "?";
+}
+
+DType PublishedType(const ModelConfig& config, TensorRole role) {
+  const bool is_k3 = config.architecture == Architecture::kKimiK3;
+  switch (role) {
+    case TensorRole::kALog:
+    case TensorRole::kDtBias:
+    case TensorRole::kRouterBias:
+      return DType::kF32;
+    case TensorRole::kQueryConv:
+    case TensorRole::kKeyConv:
+    case TensorRole::kValueConv:
+    case TensorRole::kOutNorm:
+      return is_k3 ? DType::kF32 : DType::kBF16;
+    default:
+      return DType::kBF16;
+  }
 }
 
 ModelSummary Summarize(const ModelConfig& config) {

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/dtype.h"
 #include "format/model_config.h"
+#include "format/tensor_role.h"
 #include "format/tensor_store.h"
 
 namespace thimble {
@@ -51,9 +53,13 @@ struct ModelSummary {
   const PartSummary& Part(ModelPart part) const { return parts[static_cast<size_t>(part)]; }
 };
 
-/// Sizes by the configuration alone, with the dtypes of the published checkpoint: F32 for decay
-/// rates, biases and, in Kimi K3, convolutions and KDA's output norm; MXFP4 or BF16 for experts, as
-/// the configuration says; BF16 for the rest. Padding of decay rates is not known and not counted.
+/// The dtype of a tensor of the trunk in the published checkpoint: F32 for decay rates, biases and,
+/// in Kimi K3, convolutions and KDA's output norm; BF16 for the rest.
+DType PublishedType(const ModelConfig& config, TensorRole role);
+
+/// Sizes by the configuration alone, with the dtypes of the published checkpoint: PublishedType for
+/// the trunk; MXFP4 or BF16 for experts, as the configuration says. Padding of decay rates is not
+/// known and not counted.
 ModelSummary Summarize(const ModelConfig& config);
 
 /// The same with the dtypes and sizes that the store found.

@@ -133,18 +133,22 @@ void Fill(const WeightSizes& sizes, uint64_t budget, MemoryPlan* plan) {
 
 }  // namespace
 
-WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store) {
+WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout) {
   WeightSizes sizes;
-  const uint64_t tensors = TrunkSchedule::TensorBytes(config, store);
+  for (const TrunkEntry& entry : layout.trunk) {
+    (entry.tensor.layer == kNoLayer ? sizes.head_bytes : sizes.layer_bytes) += entry.extent.Bytes();
+  }
+  const uint64_t tensors = sizes.layer_bytes + sizes.head_bytes;
   sizes.min_block_bytes =
-      std::max(TrunkSchedule::MinBlockBytes(config, store),
+      std::max(TrunkSchedule::MinBlockBytes(layout.trunk),
                RoundUp<uint64_t>(tensors / kMostBlocks, BlockReader::kAlignment));
   // A few dozen blocks at least, so that a small model streams like a large one.
   const uint64_t wanted = std::clamp(tensors / 32, kMinBlockBytes, kMaxBlockBytes);
   sizes.block_bytes =
       std::max(RoundUp<uint64_t>(wanted, BlockReader::kAlignment), sizes.min_block_bytes);
-  sizes.trunk_bytes = TrunkSchedule::Build(config, store, sizes.block_bytes).bytes;
-  sizes.expert_slot_bytes = ExpertCache::SlotBytes(config, store);
+  sizes.trunk_bytes = TrunkSchedule::Build(layout.trunk, sizes.block_bytes).bytes;
+  sizes.expert_slot_bytes = layout.expert_slot_bytes;
+  sizes.expert_bytes = layout.expert_bytes;
   for (const LayerSpec& spec : config.layers) {
     if (spec.feed_forward == FeedForwardKind::kMoe) sizes.num_experts += config.moe.num_experts;
   }

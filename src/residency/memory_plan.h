@@ -8,6 +8,7 @@
 
 #include "format/model_config.h"
 #include "format/tensor_store.h"
+#include "residency/weight_layout.h"
 
 namespace thimble {
 
@@ -18,8 +19,16 @@ struct WeightSizes {
   uint64_t trunk_bytes = 0;        // all of the trunk, aligned, in blocks of block_bytes
   uint64_t expert_slot_bytes = 0;  // one expert, aligned
   uint64_t num_experts = 0;        // over all layers
+
+  // What is read, without alignment.
+  uint64_t layer_bytes = 0;   // of the trunk inside the layers
+  uint64_t head_bytes = 0;    // of the trunk after them, which only sweeps that want logits read
+  uint64_t expert_bytes = 0;  // of one expert
 };
-WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store);
+WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout);
+inline WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store) {
+  return MeasureWeights(config, LayOutWeights(config, store));
+}
 
 /// What is asked of a plan.
 struct PlanRequest {

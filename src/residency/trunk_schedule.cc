@@ -4,36 +4,19 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "residency/weight_layout.h"
 
 namespace thimble {
 namespace {
 
 constexpr uint64_t kAlignment = BlockReader::kAlignment;
 
-// Calls visit(address, extent, granule) for each trunk tensor in reading order.
-template <typename Visit>
-void ForEachTensor(const ModelConfig& config, const TensorStore& store, const Visit& visit) {
-  const auto granule = [&](TensorRole role, const TensorExtent& extent) {
-    return IsMatrix(role) ? RowGranule(config, role) : extent.rows;
-  };
-  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
-    for (const TensorSpec& spec : LayerTensors(config, config.layers[layer])) {
-      const TensorExtent& extent = store.Layer(layer, spec.role);
-      visit(TensorAddress{layer, spec.role}, extent, granule(spec.role, extent));
-    }
-  }
-  for (const TensorSpec& spec : GlobalTensors(config)) {
-    if (spec.role == TensorRole::kEmbedding) continue;  // read by rows, as tokens come
-    const TensorExtent& extent = store.Global(spec.role);
-    visit(TensorAddress{kNoLayer, spec.role}, extent, granule(spec.role, extent));
-  }
-}
-
 class Builder {
  public:
   explicit Builder(uint64_t block_bytes) : block_bytes_(block_bytes / kAlignment * kAlignment) {}
 
-  void Add(const TensorAddress& tensor, const TensorExtent& extent, size_t granule) {
+  void Add(const TrunkEntry& entry) {
+    const auto& [tensor, extent, granule] = entry;
     if (tensor.layer == kNoLayer && !in_head_) StartHead();
     for (size_t row = 0; row < extent.rows;) {
       size_t rows = RowsThatFit(extent, row, granule);
@@ -115,31 +98,27 @@ ReadRequest AlignedRead(uint32_t file, uint64_t offset, uint64_t bytes) {
   return read;
 }
 
-TrunkSchedule TrunkSchedule::Build(const ModelConfig& config, const TensorStore& store,
-                                   uint64_t block_bytes) {
-  Builder builder(std::max(block_bytes, MinBlockBytes(config, store)));
-  ForEachTensor(config, store,
-                [&](const TensorAddress& tensor, const TensorExtent& extent, size_t granule) {
-                  builder.Add(tensor, extent, granule);
-                });
+TrunkSchedule TrunkSchedule::Build(std::span<const TrunkEntry> trunk, uint64_t block_bytes) {
+  Builder builder(std::max(block_bytes, MinBlockBytes(trunk)));
+  for (const TrunkEntry& entry : trunk) builder.Add(entry);
   return builder.Finish();
 }
 
-uint64_t TrunkSchedule::TensorBytes(const ModelConfig& config, const TensorStore& store) {
-  uint64_t sum = 0;
-  ForEachTensor(config, store, [&](const TensorAddress&, const TensorExtent& extent, size_t) {
-    sum += extent.Bytes();
-  });
-  return sum;
+TrunkSchedule TrunkSchedule::Build(const ModelConfig& config, const TensorStore& store,
+                                   uint64_t block_bytes) {
+  return Build(ListTrunk(config, store), block_bytes);
+}
+
+uint64_t TrunkSchedule::MinBlockBytes(std::span<const TrunkEntry> trunk) {
+  uint64_t most = kAlignment;
+  for (const TrunkEntry& entry : trunk) {
+    most = std::max(most, entry.granule * entry.extent.RowBytes() + kAlignment);
+  }
+  return RoundUp(most, kAlignment);
 }
 
 uint64_t TrunkSchedule::MinBlockBytes(const ModelConfig& config, const TensorStore& store) {
-  uint64_t most = kAlignment;
-  ForEachTensor(config, store,
-                [&](const TensorAddress&, const TensorExtent& extent, size_t granule) {
-                  most = std::max(most, granule * extent.RowBytes() + kAlignment);
-                });
-  return RoundUp(most, kAlignment);
+  return MinBlockBytes(ListTrunk(config, store));
 }
 
 }  // namespace thimble

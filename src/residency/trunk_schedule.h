@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "format/model_config.h"
@@ -10,6 +11,13 @@
 #include "model/weights.h"
 
 namespace thimble {
+
+/// A tensor of the trunk: where it lies, and how many of its rows must not be parted.
+struct TrunkEntry {
+  TensorAddress tensor;
+  TensorExtent extent;
+  size_t granule;
+};
 
 /// Some rows of one tensor, and the read that brings them.
 struct TrunkPiece {
@@ -39,12 +47,13 @@ struct TrunkSchedule {
   uint64_t bytes = 0;     // memory for all blocks
   uint64_t max_block_bytes = 0;
 
-  /// Blocks hold at most `block_bytes`, or MinBlockBytes where that is more.
+  /// Blocks hold at most `block_bytes`, or MinBlockBytes where that is more. `trunk` is in reading
+  /// order, what lies outside the layers last.
+  static TrunkSchedule Build(std::span<const TrunkEntry> trunk, uint64_t block_bytes);
   static TrunkSchedule Build(const ModelConfig& config, const TensorStore& store,
                              uint64_t block_bytes);
-  /// Bytes of all tensors of the trunk.
-  static uint64_t TensorBytes(const ModelConfig& config, const TensorStore& store);
   /// Memory of the largest unit that cannot be cut.
+  static uint64_t MinBlockBytes(std::span<const TrunkEntry> trunk);
   static uint64_t MinBlockBytes(const ModelConfig& config, const TensorStore& store);
 };
 

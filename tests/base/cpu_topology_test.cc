@@ -57,5 +57,16 @@ TEST(Cgroup, GivesPlausibleLimitsOrNone) {
   EXPECT_GT(CgroupMemoryAvailable().value_or(1), 0U);
 }
 
+TEST(CpuTopologyTest, CountsAreConsistent) {
+  const CpuTopology topology = ReadCpuTopology();
+  EXPECT_GE(topology.cores, 1U);
+  EXPECT_LE(topology.cores, topology.cpus);
+  EXPECT_LE(topology.affinity_cores, topology.affinity_cpus);
+  EXPECT_LE(UsablePhysicalCores(), topology.affinity_cores);
+  if (topology.quota) {
+    EXPECT_GT(*topology.quota, 0);
+  }
+}
+
 }  // namespace
 }  // namespace thimble

@@ -79,7 +79,8 @@ TEST_F(CommandTest, VersionNamesTheSimdTarget) {
 }
 
 TEST_F(CommandTest, HelpGoesToStandardOutput) {
-  for (const char* command : {"run", "inspect", "tokenize", "detokenize", "eval"}) {
+  for (const char* command :
+       {"run", "inspect", "tokenize", "detokenize", "eval", "plan", "doctor"}) {
     EXPECT_THAT(Program::Run({"--help"}).out, HasSubstr(command));
     const auto result = Program::Run({command, "--help"});
     EXPECT_EQ(result.exit_code, kFine);
@@ -111,6 +112,15 @@ TEST_F(CommandTest, RunPrintsTextAndOnlyText) {
   EXPECT_THAT(result.out, Not(IsEmpty()));
   EXPECT_THAT(result.out, Not(HasSubstr("In the")));
   EXPECT_THAT(result.err, AllOf(HasSubstr("prompt 6 tokens"), HasSubstr("generated 20")));
+}
+
+TEST_F(CommandTest, VerboseEndsWithWhatMemoryWasFor) {
+  const auto quiet = Run({"run", "-p", "In the", "-n", "3"});
+  const auto verbose = Run({"run", "-p", "In the", "-n", "3", "--verbose"});
+  EXPECT_EQ(verbose.out, quiet.out);
+  EXPECT_THAT(quiet.err, Not(HasSubstr("memory by use")));
+  EXPECT_THAT(verbose.err, AllOf(HasSubstr("memory by use"), HasSubstr("session state"),
+                                 HasSubstr("experts "), Not(HasSubstr("\033"))));
 }
 
 TEST_F(CommandTest, PromptsFromOptionFileAndStandardInputAreTheSame) {

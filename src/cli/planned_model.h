@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/planner.h"
+#include "io/drive_probe.h"
+
+namespace thimble::cli {
+
+/// A model that a plan is made for: one on disk, or one that has not been downloaded.
+struct PlannedModel {
+  std::string name;
+  ModelConfig config;
+  WeightSizes sizes;
+  uint64_t disk_bytes = 0;
+  uint64_t unloaded_bytes = 0;                // what opening it will add to the process
+  std::vector<std::filesystem::path> shards;  // none: not downloaded
+
+  /// The model in `dir`, loaded as an engine would, without its weights. Where there is no shard,
+  /// its sizes are those of an ideal checkpoint. Error(kBadModel).
+  static PlannedModel FromDirectory(const std::filesystem::path& dir);
+  /// A published architecture by its name. Error(kUsage) where it is unknown.
+  static PlannedModel Published(const std::string& name);
+
+  /// What PlanMemory is asked. Called before anything large is allocated for other ends, since the
+  /// process counts as large as it ever was.
+  PlanRequest Request(size_t context, uint64_t budget_bytes, size_t num_threads) const;
+};
+
+/// Whether `dir` holds any shard.
+bool AnyShard(const std::filesystem::path& dir);
+
+/// Measures the drive by the files given, or, where none are, by a file of `bytes` in `folder`. The
+/// memory it takes is given back.
+DriveProbe MeasureDrive(const std::vector<std::filesystem::path>& files);
+DriveProbe MeasureDriveOf(const std::filesystem::path& folder, uint64_t bytes);
+
+/// "3.50 GB/s".
+std::string FormatRate(double bytes_per_s);
+
+}  // namespace thimble::cli

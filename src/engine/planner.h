@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/engine.h"
+#include "format/model_config.h"
+#include "residency/forecast.h"
+#include "residency/memory_plan.h"
+
+namespace thimble {
+
+/// The budget of an engine that is granted none: what is free, less a reserve for the rest of the
+/// machine.
+uint64_t DefaultMemoryBudget();
+
+/// What Engine::Open asks of PlanMemory for `options`, of which memory_bytes and num_threads are
+/// replaced by the figures given. The process is counted as large as it is or was.
+PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
+                            uint64_t budget_bytes, size_t num_threads);
+
+/// What the process is expected to grow by until a model of this configuration is open: its
+/// tokenizer and the directory of its experts. To be added where nothing of it is loaded.
+uint64_t UnloadedBytes(const ModelConfig& config);
+
+/// Times the engine's own matrix products on all of `num_threads` threads at once, in about 50 ms:
+/// only the two WeightRates are set. The weights are 34 MB of BF16 and 9 MB of MXFP4; a last-level
+/// cache that holds them flatters the machine. Charges some 35 MB, which are given back, to a
+/// budget of its own.
+MachineRates MeasureCompute(size_t num_threads);
+
+}  // namespace thimble

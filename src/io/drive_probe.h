@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace thimble {
+
+/// What a measurement of a drive found.
+struct DriveProbe {
+  /// Bytes a second of large direct reads, several in flight. Absent where the page cache could
+  /// not be kept out of it: such a figure would be memory's, not the drive's.
+  std::optional<double> bytes_per_s;
+  uint64_t read_bytes = 0;
+  double seconds = 0;
+  std::string obstacle;    // why there is no figure; empty where there is one
+  bool too_small = false;  // the obstacle is that the files hold less than kLeastProbeBytes
+};
+
+/// Memory that a probe reads into.
+inline constexpr size_t kProbeReads = 4;  // in flight
+inline constexpr size_t kProbeReadBytes = size_t{4} << 20;
+inline constexpr size_t kProbeScratchBytes = kProbeReads * kProbeReadBytes;
+
+/// The least that is worth measuring by.
+inline constexpr uint64_t kLeastProbeBytes = uint64_t{16} << 20;
+
+/// Reads from `files`, spread over all they hold, past the page cache (O_DIRECT) for a second or
+/// until each part was read once. `scratch` has kProbeScratchBytes, aligned to 4096. Says in
+/// `obstacle` where the files hold less than kLeastProbeBytes, where the file system keeps its
+/// files in memory or takes no O_DIRECT, and where the kernel served or kept the reads in its page
+/// cache in spite of it. Error(kBadModel) where a file cannot be opened, Error(kRuntime) where a
+/// read fails.
+DriveProbe ProbeDrive(const std::vector<std::filesystem::path>& files,
+                      std::span<std::byte> scratch);
+
+/// Measures the drive of `folder` by a file of `bytes`, of random content, that is written there
+/// and has no name from the start: it is gone when the probe ends, however it ends. Error(kRuntime)
+/// where it cannot be written.
+DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
+                        std::span<std::byte> scratch);
+
+}  // namespace thimble

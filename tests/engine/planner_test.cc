@@ -1,0 +1,47 @@
+#include "engine/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "base/byte_size.h"
+#include "format/published_models.h"
+#include "memory/process_memory.h"
+
+namespace thimble {
+namespace {
+
+TEST(PlannerTest, MeasuresBothFormats) {
+  for (const size_t num_threads : {1, 3}) {
+    const MachineRates rates = MeasureCompute(num_threads);
+    for (const WeightRate& rate : {rates.bf16, rates.mxfp4}) {
+      EXPECT_GT(rate.bytes_per_s, 1e6);
+      EXPECT_GT(rate.flops, 1e6);
+      // A wide product does more arithmetic for each byte that passes.
+      EXPECT_GT(rate.flops, rate.bytes_per_s);
+    }
+    EXPECT_EQ(rates.drive_bytes_per_s, 0);
+  }
+}
+
+TEST(PlannerTest, RequestsWhatTheOptionsSay) {
+  const ModelConfig config = ParseModelConfig(PublishedConfig("kimi-k3"), "kimi-k3");
+  EngineOptions options;
+  options.context = 777;
+  options.num_sessions = 3;
+  options.prefill_chunk = 5;
+  const PlanRequest request = MakePlanRequest(config, options, 2 * kGB, 4);
+  EXPECT_EQ(request.budget_bytes, 2 * kGB);
+  EXPECT_EQ(request.num_threads, 4U);
+  EXPECT_EQ(request.context, 777U);
+  EXPECT_EQ(request.num_sessions, 3U);
+  EXPECT_EQ(request.prefill_chunk, 5U);
+  EXPECT_GT(request.process_bytes, ReadProcessMemory().rss_bytes);
+  EXPECT_LT(request.process_bytes, ReadProcessMemory().peak_rss_bytes + 16 * kMiB);
+}
+
+TEST(PlannerTest, TheDefaultBudgetLeavesAReserve) {
+  EXPECT_GT(DefaultMemoryBudget(), 0U);
+  EXPECT_LT(DefaultMemoryBudget(), AvailableMemory() + ReadProcessMemory().rss_bytes);
+}
+
+}  // namespace
+}  // namespace thimble
