@@ -12,5 +12,8 @@ void AddInspectCommand(CLI::App& program);
 void AddTokenizeCommand(CLI::App& program);
 void AddDetokenizeCommand(CLI::App& program);
 void AddEvalCommand(CLI::App& program);
+void AddPackCommand(CLI::App& program);
+void AddVerifyCommand(CLI::App& program);
+void AddSynthCommand(CLI::App& program);
 
 }  // namespace thimble::cli

@@ -38,6 +38,9 @@ int Run(int argc, char** argv) {
   AddTokenizeCommand(program);
   AddDetokenizeCommand(program);
   AddEvalCommand(program);
+  AddPackCommand(program);
+  AddVerifyCommand(program);
+  AddSynthCommand(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "format/published_models.h"
 #include "format/tensor_role.h"
 
 namespace thimble {
@@ -35,23 +36,6 @@ ModelPart PartOf(TensorRole role, MixerKind mixer) {
     default:
       if (!IsMatrix(role)) return ModelPart::kSmall;
       return mixer == MixerKind::kKda ? ModelPart::kKda : ModelPart::kMla;
-  }
-}
-
-DType PublishedType(const ModelConfig& config, TensorRole role) {
-  const bool is_k3 = config.architecture == Architecture::kKimiK3;
-  switch (role) {
-    case TensorRole::kALog:
-    case TensorRole::kDtBias:
-    case TensorRole::kRouterBias:
-      return DType::kF32;
-    case TensorRole::kQueryConv:
-    case TensorRole::kKeyConv:
-    case TensorRole::kValueConv:
-    case TensorRole::kOutNorm:
-      return is_k3 ? DType::kF32 : DType::kBF16;
-    default:
-      return DType::kBF16;
   }
 }
 

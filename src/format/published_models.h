@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "format/model_config.h"
+#include "format/tensor_role.h"
+
+namespace thimble {
+
+/// The one place that knows the shapes of published models, for synthetic weights and for tests
+/// that have no download.
+///
+///   kimi-k3          the full model: 93 layers, 896 experts
+///   kimi-linear-48b  27 layers, 256 experts, which are MXFP4 here as 4-bit conversions have them
+///   k3-small         the parts of Kimi K3 at about 60 MB, for quick tests
+std::vector<std::string> PublishedModelNames();
+
+/// Departures from a published shape.
+struct ShapeOverrides {
+  std::optional<size_t> layers;   // the pattern goes on or is cut; the last is MLA all the same
+  std::optional<size_t> experts;  // of a MoE layer; bounds the experts of a token, too
+};
+
+/// The text of config.json, as ParseModelConfig reads it. Error(kUsage) for an unknown name, naming
+/// the known ones, and for overrides that make no model.
+std::string PublishedConfig(std::string_view name, const ShapeOverrides& overrides = {});
+
+/// The dtype of a trunk tensor in the published checkpoints.
+DType PublishedType(const ModelConfig& config, TensorRole role);
+
+}  // namespace thimble
