@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/planned_model.h"
+#include "format/container.h"
 #include "format/model_config.h"
 #include "format/model_summary.h"
 #include "format/tensor_store.h"
@@ -31,11 +35,23 @@ struct Inspection {
   size_t num_shards = 0;
   size_t num_tensors = 0;  // of the index; 0 where the shards were read
   bool has_shards = false;
+  std::optional<ContainerManifest> container;  // where the model is packed
+
+  uint64_t StoredBytes() const {
+    uint64_t bytes = 0;
+    for (const ContainerFile& file : container->files) bytes += file.size;
+    return bytes;
+  }
 };
 
 Inspection Examine(const std::filesystem::path& dir) {
   Inspection found;
   found.config = ReadModelConfig(dir);
+  if (IsContainer(dir)) {
+    found.container = OpenContainer(dir, found.config).manifest;
+    found.summary = Summarize(found.config, TensorStore::Open(dir, found.config));
+    return found;
+  }
   found.has_shards = AnyShard(dir);
   if (found.has_shards) {
     const TensorStore store = TensorStore::Open(dir, found.config);
@@ -66,6 +82,44 @@ std::string FormatCount(uint64_t count) {
   return fmt::format("{:.3g}{}", value, unit == 3 ? " B" : kUnits[unit]);
 }
 
+// How much of a model its container stores; less than the model has where extents are shared.
+struct StoredLayers {
+  size_t layers = 0;
+  size_t experts = 0;  // over all layers
+};
+
+StoredLayers CountStored(const ContainerManifest& manifest) {
+  std::set<size_t> layers;
+  std::map<size_t, size_t> experts;
+  for (const ContainerLayer& layer : manifest.layers) {
+    layers.insert(layer.first_extent);
+    size_t& count = experts[layer.first_expert];
+    count = std::max(count, layer.distinct_experts);
+  }
+  StoredLayers stored = {layers.size(), 0};
+  for (const auto& [first, count] : experts) stored.experts += count;
+  return stored;
+}
+
+std::string DescribeContainer(const Inspection& found) {
+  const ContainerManifest& manifest = *found.container;
+  std::string text =
+      fmt::format("\npacked container: {} files, {} on disk, {} extents in place\n",
+                  manifest.files.size(), FormatBytes(found.StoredBytes()), manifest.num_extents);
+  for (size_t i = 1; i < manifest.directories.size(); ++i) {
+    text += fmt::format("a part of the files is in {}\n", manifest.directories[i]);
+  }
+  if (manifest.shared_extents) {
+    const StoredLayers stored = CountStored(manifest);
+    text += fmt::format(
+        "synthetic: its {} layers share {} that are stored, its {} experts share {}; caches and "
+        "drives see less than a real model would ask of them\n",
+        manifest.layers.size(), stored.layers,
+        found.summary.moe_layers * found.config.moe.num_experts, stored.experts);
+  }
+  return text + fmt::format("source: {}\n", manifest.source);
+}
+
 Json ToJson(const Inspection& found) {
   const ModelSummary& summary = found.summary;
   const ModelConfig& config = found.config;
@@ -91,6 +145,17 @@ Json ToJson(const Inspection& found) {
   }
   json["shards"] = found.num_shards;
   json["shards_present"] = found.has_shards;
+  if (found.container) {
+    const StoredLayers stored = CountStored(*found.container);
+    json["container"] = {{"source", found.container->source},
+                         {"files", found.container->files.size()},
+                         {"directories", found.container->directories},
+                         {"extents", found.container->num_extents},
+                         {"bytes", found.StoredBytes()},
+                         {"shared_extents", found.container->shared_extents},
+                         {"distinct_layers", stored.layers},
+                         {"distinct_experts", stored.experts}};
+  }
   return json;
 }
 
@@ -115,7 +180,9 @@ std::string ToText(const Inspection& found) {
   }
   text += fmt::format("{:<20} {:>12} {:>12}\n", "in all", FormatCount(summary.total_parameters),
                       FormatBytes(summary.total_bytes));
-  if (found.has_shards) {
+  if (found.container) {
+    text += DescribeContainer(found);
+  } else if (found.has_shards) {
     text += fmt::format("\n{} shards, every tensor in its place\n", found.num_shards);
   } else {
     text += fmt::format("\nthe index names {} tensors in {} shards, complete; no shard is here\n",

@@ -40,6 +40,9 @@ int Run(int argc, char** argv) {
   AddEvalCommand(program);
   AddPlanCommand(program);
   AddDoctorCommand(program);
+  AddPackCommand(program);
+  AddVerifyCommand(program);
+  AddSynthCommand(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,9 +6,22 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 
 namespace thimble::cli {
+namespace {
+
+bool OnTerminal() {
+  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  return terminal;
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
 
 void Print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
@@ -45,25 +58,44 @@ void OutputFile::Fail() {
                                                path_.string(), std::strerror(errno)));
 }
 
-void ProgressLine::Show(std::string_view what, size_t done, size_t total) {
-  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+bool ProgressLine::IsDue() {
   const auto now = Clock::now();
-  const auto pause = terminal ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
-  if (now - last_ < pause) return;
+  const auto pause = OnTerminal() ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+  if (now - last_ < pause) return false;
   last_ = now;
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double rate = static_cast<double>(done) / seconds;
-  std::string line = fmt::format("{}: {} of {} tokens", what, done, total);
-  if (done > 0) {
-    line += fmt::format(", {:.3g} tokens/s, {} left", rate,
-                        FormatSeconds(static_cast<double>(total - done) / rate));
-  }
-  if (terminal) {
+  return true;
+}
+
+void ProgressLine::Put(const std::string& line) {
+  if (OnTerminal()) {
     fmt::print(stderr, "\r\033[K{}", line);
     shown_ = true;
   } else {
     fmt::print(stderr, "{}\n", line);
   }
+}
+
+void ProgressLine::Show(std::string_view what, size_t done, size_t total) {
+  if (!IsDue()) return;
+  const double rate = static_cast<double>(done) / SecondsSince(start_);
+  std::string line = fmt::format("{}: {} of {} tokens", what, done, total);
+  if (done > 0) {
+    line += fmt::format(", {:.3g} tokens/s, {} left", rate,
+                        FormatSeconds(static_cast<double>(total - done) / rate));
+  }
+  Put(line);
+}
+
+void ProgressLine::ShowBytes(std::string_view what, uint64_t done, uint64_t total,
+                             uint64_t skipped) {
+  if (!IsDue()) return;
+  std::string line = fmt::format("{}: {} of {}", what, FormatBytes(done), FormatBytes(total));
+  if (done > skipped) {
+    const double rate = static_cast<double>(done - skipped) / SecondsSince(start_);
+    line += fmt::format(", {}/s, {} left", FormatBytes(static_cast<uint64_t>(rate)),
+                        FormatSeconds(static_cast<double>(total - done) / rate));
+  }
+  Put(line);
 }
 
 void ProgressLine::Clear() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -39,11 +40,17 @@ class ProgressLine {
  public:
   /// Shows `what`, e.g. "reading the prompt", with done / total tokens, the rate and the time left.
   void Show(std::string_view what, size_t done, size_t total);
+  /// The same for bytes, of which `skipped` were done before this work began.
+  void ShowBytes(std::string_view what, uint64_t done, uint64_t total, uint64_t skipped);
   /// Clears the line, so that other output can follow.
   void Clear();
 
  private:
   using Clock = std::chrono::steady_clock;
+  // False where the last line is too recent for another one.
+  bool IsDue();
+  void Put(const std::string& line);
+
   const Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_;
   bool shown_ = false;

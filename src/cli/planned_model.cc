@@ -1,9 +1,6 @@
 #include "cli/planned_model.h"
 
-#include <fmt/format.h>
-
 #include "base/byte_size.h"
-#include "base/error.h"
 #include "engine/model_directory.h"
 #include "format/model_summary.h"
 #include "format/published_models.h"
@@ -13,14 +10,6 @@
 
 namespace thimble::cli {
 namespace {
-
-std::string KnownNames() {
-  std::string names;
-  for (const std::string_view name : PublishedNames()) {
-    names += fmt::format("{}{}", names.empty() ? "" : " or ", name);
-  }
-  return names;
-}
 
 // What a probe reads into.
 class Scratch {
@@ -61,15 +50,9 @@ PlannedModel PlannedModel::FromDirectory(const std::filesystem::path& dir) {
 }
 
 PlannedModel PlannedModel::Published(const std::string& name) {
-  const std::string_view text = PublishedConfig(name);
-  if (text.empty()) {
-    throw Error(ErrorCode::kUsage, fmt::format("--arch {} is not known, expected {}; or give a "
-                                               "directory with its config.json with -m",
-                                               name, KnownNames()));
-  }
   PlannedModel model;
   model.name = name;
-  model.config = ParseModelConfig(text, name);
+  model.config = ParseModelConfig(PublishedConfig(name), name);
   model.sizes = MeasureWeights(model.config, LayOutWeights(model.config));
   model.disk_bytes = Summarize(model.config).total_bytes;
   model.unloaded_bytes = UnloadedBytes(model.config);

@@ -119,6 +119,13 @@ std::optional<size_t> ConfigFields::MaybeNonNegative(const char* key) const {
   return Maybe<size_t>(Has(key), [&] { return NonNegative(key); });
 }
 
+uint64_t ConfigFields::Size(const char* key, uint64_t most) const {
+  const Json* value = Find(key);
+  Check(value != nullptr && value->is_number_unsigned() && value->get<uint64_t>() <= most, key,
+        "an integer from 0 to " + std::to_string(most));
+  return value->get<uint64_t>();
+}
+
 float ConfigFields::Number(const char* key) const {
   const Json* value = Find(key);
   Check(value != nullptr && value->is_number(), key, "a number");
@@ -159,6 +166,17 @@ std::vector<size_t> ConfigFields::PositiveList(const char* key) const {
   return list;
 }
 
+std::vector<std::string> ConfigFields::TextList(const char* key) const {
+  const Json* value = Find(key);
+  Check(value != nullptr && value->is_array(), key, "a list of strings");
+  std::vector<std::string> list;
+  for (const Json& item : *value) {
+    Check(item.is_string(), key, "a list of strings");
+    list.push_back(item.get<std::string>());
+  }
+  return list;
+}
+
 ConfigFields ConfigFields::Object(const char* key) const {
   const Json* value = Find(key);
   Check(value != nullptr && value->is_object(), key, "an object");
@@ -176,6 +194,18 @@ std::vector<size_t> ConfigFields::Ids(const char* key) const {
   std::vector<size_t> ids;
   for (const Json& item : *value) ids.push_back(Integer(item, key, 0));
   return ids;
+}
+
+std::vector<ConfigFields> ConfigFields::ObjectList(const char* key) const {
+  const Json* value = Find(key);
+  Check(value != nullptr && value->is_array(), key, "a list of objects");
+  std::vector<ConfigFields> list;
+  for (const Json& item : *value) {
+    Check(item.is_object(), key, "a list of objects");
+    const std::string place = prefix_ + key + "[" + std::to_string(list.size()) + "].";
+    list.push_back({item, source_, place});
+  }
+  return list;
 }
 
 std::vector<ConfigFields> ConfigFields::Objects() const {

@@ -30,6 +30,8 @@ class ConfigFields {
   /// The same, or nothing where the field is absent.
   std::optional<size_t> MaybePositive(const char* key) const;
   std::optional<size_t> MaybeNonNegative(const char* key) const;
+  /// An integer in [0, most], for sizes of files.
+  uint64_t Size(const char* key, uint64_t most) const;
   /// A finite number.
   float Number(const char* key) const;
   std::optional<float> MaybeNumber(const char* key) const;
@@ -39,10 +41,13 @@ class ConfigFields {
   std::optional<std::string> MaybeText(const char* key) const;
   /// A list of integers in [1, 2^31).
   std::vector<size_t> PositiveList(const char* key) const;
+  std::vector<std::string> TextList(const char* key) const;
   ConfigFields Object(const char* key) const;
   std::optional<ConfigFields> MaybeObject(const char* key) const;
   /// One id, a list of ids, or absent (an empty list). Ids lie in [0, 2^31).
   std::vector<size_t> Ids(const char* key) const;
+  /// A list of objects.
+  std::vector<ConfigFields> ObjectList(const char* key) const;
   /// Every field of this object, itself an object.
   std::vector<ConfigFields> Objects() const;
 

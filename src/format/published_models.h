@@ -1,17 +1,30 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace thimble {
 
-/// The configurations of published models, so that one can plan for them before any download.
+/// The one place that knows the shapes of published models, for synthetic weights and for tests
+/// that have no download.
+///
+///   kimi-k3          the full model: 93 layers, 896 experts
+///   kimi-linear-48b  27 layers, 256 experts
+///   k3-small         the parts of Kimi K3 at about 60 MB, for quick tests
+std::vector<std::string> PublishedModelNames();
 
-/// The text of config.json of the model `name`, cut to the fields that ParseModelConfig reads.
-/// Empty where no such model is known.
-std::string_view PublishedConfig(std::string_view name);
+/// Departures from a published shape.
+struct ShapeOverrides {
+  std::optional<size_t> layers;   // the pattern goes on or is cut; the last is MLA all the same
+  std::optional<size_t> experts;  // of a MoE layer; bounds the experts of a token, too
+  bool mxfp4_experts = false;     // in models that are published with BF16 experts, too
+};
 
-/// The names that PublishedConfig knows.
-std::vector<std::string_view> PublishedNames();
+/// The text of config.json, as ParseModelConfig reads it. Error(kUsage) for an unknown name, naming
+/// the known ones, and for overrides that make no model.
+std::string PublishedConfig(std::string_view name, const ShapeOverrides& overrides = {});
 
 }  // namespace thimble

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "format/container.h"
 #include "format/model_files.h"
 #include "format/safetensors.h"
 #include "format/tensor_names.h"
@@ -17,8 +18,7 @@ namespace {
 
 constexpr size_t kNumRoles = static_cast<size_t>(TensorRole::kCount);
 constexpr size_t kNotMoe = std::numeric_limits<size_t>::max();
-constexpr int kOffsetBits = 48;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << kOffsetBits;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // offsets are packed into 48 bits
 
 bool IsConv(TensorRole role) {
   return role == TensorRole::kQueryConv || role == TensorRole::kKeyConv ||
@@ -66,22 +66,8 @@ std::string ExpectedShape(const TensorSpec& spec) {
 // Fills a store from an index (or a lone shard) and the headers of the shards.
 class TensorStore::Builder {
  public:
-  explicit Builder(const ModelConfig& config) : names_(config) {
-    store_.globals_.resize(kNumRoles);
-    store_.layers_.assign(config.num_layers(), std::vector<TensorExtent>(kNumRoles));
-    store_.num_experts_ = config.moe.num_experts;
-    size_t moe_layers = 0;
-    for (const LayerSpec& spec : config.layers) {
-      const bool is_moe = spec.feed_forward == FeedForwardKind::kMoe;
-      store_.moe_index_.push_back(is_moe ? moe_layers++ : kNotMoe);
-    }
-    store_.experts_.resize(moe_layers * config.moe.num_experts);
-    for (const ExpertTensorSpec& piece : ExpertTensors(config)) {
-      store_.piece_bytes_[static_cast<size_t>(piece.tensor)] = piece.Bytes();
-      store_.expert_bytes_ += piece.Bytes();
-    }
-    found_.assign(names_.size(), false);
-  }
+  explicit Builder(const ModelConfig& config)
+      : names_(config), store_(config), found_(names_.size(), false) {}
 
   TensorStore Build(const std::filesystem::path& dir) {
     const WeightIndex index = LoadIndex(dir);
@@ -198,8 +184,25 @@ class TensorStore::Builder {
   std::string shard_;        // the one being read, for messages
 };
 
+TensorStore::TensorStore(const ModelConfig& config)
+    : layers_(config.num_layers(), std::vector<TensorExtent>(kNumRoles)),
+      globals_(kNumRoles),
+      num_experts_(config.moe.num_experts) {
+  size_t moe_layers = 0;
+  for (const LayerSpec& spec : config.layers) {
+    const bool is_moe = spec.feed_forward == FeedForwardKind::kMoe;
+    moe_index_.push_back(is_moe ? moe_layers++ : kNotMoe);
+  }
+  experts_.resize(moe_layers * num_experts_);
+  for (const ExpertTensorSpec& piece : ExpertTensors(config)) {
+    piece_bytes_[static_cast<size_t>(piece.tensor)] = piece.Bytes();
+    expert_bytes_ += piece.Bytes();
+  }
+}
+
 TensorStore TensorStore::Open(const std::filesystem::path& dir, const ModelConfig& config) {
   CheckModelDirectory(dir);
+  if (IsContainer(dir)) return OpenPacked(dir, config);
   return Builder(config).Build(dir);
 }
 

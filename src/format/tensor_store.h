@@ -39,9 +39,10 @@ struct ShardFile {
   uint64_t size = 0;
 };
 
-/// The directory of a checkpoint as published: config, `model.safetensors.index.json` (or a single
-/// `model.safetensors`) and its shards, resolved to typed, bounds-checked extents. Reads headers,
-/// never payload. Immutable; safe from any thread.
+/// The directory of a model's weights, resolved to typed, bounds-checked extents: a checkpoint as
+/// published (config, `model.safetensors.index.json` or a single `model.safetensors`, and shards),
+/// or a packed container (format/container.h). Reads headers, never payload. Immutable; safe from
+/// any thread.
 ///
 /// Experts are held as arithmetic over compact tables (48 bytes an expert), not by name: the full
 /// Kimi K3 has 497,220 tensors.
@@ -52,7 +53,8 @@ class TensorStore {
   /// trunk; for experts BF16, or U8 codes and scales), inside its file, overlapping no other.
   /// Tensors of parts that Thimble does not run (vision tower, projector) are allowed and ignored;
   /// any other unknown tensor is an error. Error(kBadModel) names file, tensor, expected, found,
-  /// remedy.
+  /// remedy. Where `dir` holds a manifest, it is a container and is checked as strictly; extents of
+  /// synthetic ones may then be shared by several layers or experts.
   static TensorStore Open(const std::filesystem::path& dir, const ModelConfig& config);
 
   const std::vector<ShardFile>& files() const { return files_; }
@@ -77,11 +79,14 @@ class TensorStore {
   static IndexReport CheckIndex(const std::filesystem::path& dir, const ModelConfig& config);
 
  private:
-  class Builder;
+  class Builder;           // from shards
+  class ContainerBuilder;  // from a container, in container_store.cc
   // 16 bits of file, 48 of offset.
   using PackedPlace = uint64_t;
+  static constexpr int kOffsetBits = 48;
 
-  TensorStore() = default;
+  explicit TensorStore(const ModelConfig& config);
+  static TensorStore OpenPacked(const std::filesystem::path& dir, const ModelConfig& config);
 
   std::vector<ShardFile> files_;
   std::vector<std::vector<TensorExtent>> layers_;  // [layer][role]; no rows: no such tensor

@@ -6,6 +6,7 @@
 
 #include "format/model_config.h"
 #include "format/model_summary.h"
+#include "support/expect_error.h"
 #include "support/shared_data.h"
 
 namespace thimble {
@@ -16,11 +17,12 @@ ModelConfig ConfigOf(std::string_view name) {
 }
 
 TEST(PublishedModelsTest, EveryNameHasAValidConfiguration) {
-  for (const std::string_view name : PublishedNames()) {
+  for (const std::string& name : PublishedModelNames()) {
     EXPECT_GT(ConfigOf(name).num_layers(), 0U) << name;
   }
-  EXPECT_TRUE(PublishedConfig("kimi-k4").empty());
-  EXPECT_TRUE(PublishedConfig("").empty());
+  for (const char* name : {"kimi-k4", ""}) {
+    ExpectError(ErrorCode::kUsage, {"kimi-k3", "kimi-linear-48b"}, [&] { PublishedConfig(name); });
+  }
 }
 
 TEST(PublishedModelsTest, KimiK3IsThePublishedOne) {

@@ -1,0 +1,43 @@
+#include <memory>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/pack_progress.h"
+#include "pack/pack.h"
+
+namespace thimble::cli {
+namespace {
+
+struct PackCommandOptions {
+  std::filesystem::path model;
+  std::vector<std::filesystem::path> directories;
+};
+
+void Pack(const PackCommandOptions& options) {
+  PackProgress progress("packing and reading back");
+  const PackResult result = PackModel(options.model, options.directories, {}, &progress);
+  progress.Clear();
+  ReportPack(result, options.directories[0], progress);
+}
+
+}  // namespace
+
+void AddPackCommand(CLI::App& program) {
+  auto options = std::make_shared<PackCommandOptions>();
+  CLI::App& app = *program.add_subcommand(
+      "pack",
+      "Copy a model into files that are read in order, with checksums; run again, it goes on where "
+      "it stopped");
+  app.add_option("-m,--model", options->model, "Model directory, as downloaded")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("-o,--output", options->directories,
+                 "Directory to make; given several times, the experts are spread over them, e.g. "
+                 "over several drives")
+      ->type_name("DIR")
+      ->required()
+      ->allow_extra_args(false);
+  app.callback([options] { Pack(*options); });
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,39 @@
+#include "cli/pack_progress.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/byte_size.h"
+#include "cli/interrupt.h"
+
+namespace thimble::cli {
+
+PackProgress::PackProgress(std::string what) : what_(std::move(what)) { CatchInterrupts(); }
+
+bool PackProgress::OnProgress(uint64_t done, uint64_t total, uint64_t skipped) {
+  line_.ShowBytes(what_, done, total, skipped);
+  if (!Interrupted()) return true;
+  line_.Clear();
+  return false;
+}
+
+std::string PackProgress::Summary(uint64_t bytes) const {
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return fmt::format("{} in {} ({}/s)", FormatBytes(bytes), FormatSeconds(seconds),
+                     FormatBytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)));
+}
+
+void ReportPack(const PackResult& result, const std::filesystem::path& dir,
+                const PackProgress& progress) {
+  if (result.outcome == WriteOutcome::kAlreadyThere) {
+    Print(fmt::format("{} is complete already: {} files, {}\n", dir.string(), result.files,
+                      FormatBytes(result.bytes)));
+    return;
+  }
+  Print(fmt::format("{}: {} files, {}, written and read back\n", dir.string(), result.files,
+                    progress.Summary(result.bytes)));
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,515 @@
+#include "format/container.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+#include "format/checksum.h"
+#include "format/config_fields.h"
+#include "format/model_files.h"
+#include "io/file.h"
+
+namespace thimble {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // TensorStore packs offsets into 48 bits
+constexpr size_t kMaxFiles = std::numeric_limits<uint16_t>::max();
+constexpr size_t kMaxDirectories = 64;
+constexpr size_t kMaxExtents = size_t{1} << 26;
+
+// The head of the extent table: magic, version, bytes of a record, number of records.
+constexpr std::string_view kTableMagic = "THIMBLEX";
+constexpr size_t kHeadBytes = 24;
+constexpr size_t kRecordBytes = 24;
+constexpr int kOffsetBits = 48;
+
+constexpr const char* kRemedy =
+    "; manifest and files must be of one container: copy it again, or pack the model again";
+
+[[noreturn]] void Fail(const std::string& source, const std::string& what) {
+  throw Error(ErrorCode::kBadModel, source + ": " + what + kRemedy);
+}
+
+std::string_view NameOf(Architecture architecture) {
+  return architecture == Architecture::kKimiK3 ? "kimi_k3" : "kimi_linear";
+}
+
+// ---- manifest.json to values
+
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name[0] != '.' &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+}
+
+uint64_t ReadChecksum(const ConfigFields& fields, const char* key) {
+  const std::string text = fields.Text(key);
+  uint64_t checksum = 0;
+  const char* last = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), last, checksum, 16);
+  fields.Check(text.size() == 16 && error == std::errc() && rest == last, key,
+               "16 hexadecimal digits");
+  return checksum;
+}
+
+Architecture ReadArchitecture(const ConfigFields& fields) {
+  const std::string name = fields.Text("architecture");
+  for (const Architecture known : {Architecture::kKimiK3, Architecture::kKimiLinear}) {
+    if (name == NameOf(known)) return known;
+  }
+  fields.Fail("architecture", "kimi_k3 or kimi_linear");
+}
+
+std::vector<std::string> ReadDirectories(const ConfigFields& fields) {
+  std::vector<std::string> directories = fields.TextList("directories");
+  fields.Check(
+      !directories.empty() && directories.size() <= kMaxDirectories && directories[0] == ".",
+      "directories", "1 to 64 paths, the first of them '.'");
+  for (size_t i = 1; i < directories.size(); ++i) {
+    const bool valid =
+        directories[i].starts_with('/') && directories[i].find('\0') == std::string::npos;
+    fields.Check(valid, "directories", "absolute paths after the first");
+  }
+  return directories;
+}
+
+std::vector<ContainerFile> ReadFiles(const ConfigFields& fields, size_t num_directories) {
+  std::vector<ContainerFile> files;
+  std::set<std::pair<size_t, std::string>> seen;
+  for (const ConfigFields& entry : fields.ObjectList("files")) {
+    ContainerFile file;
+    file.name = entry.Text("name");
+    entry.Check(IsPlainName(file.name), "name", "a plain file name");
+    file.directory = entry.NonNegative("directory");
+    entry.Check(file.directory < num_directories, "directory", "an index into 'directories'");
+    file.size = entry.Size("size", kMaxFileBytes - 1);
+    entry.Check(seen.emplace(file.directory, file.name).second, "name", "each file once");
+    files.push_back(std::move(file));
+  }
+  fields.Check(!files.empty() && files.size() <= kMaxFiles, "files", "1 to 65535 files");
+  return files;
+}
+
+ContainerTensor ReadTensor(const ConfigFields& fields) {
+  ContainerTensor tensor;
+  tensor.name = fields.Text("name");
+  const std::optional<DType> dtype = ParseDType(fields.Text("dtype"));
+  fields.Check(dtype == DType::kBF16 || dtype == DType::kF32, "dtype", "BF16 or F32");
+  tensor.dtype = *dtype;
+  const std::vector<size_t> shape = fields.PositiveList("shape");
+  fields.Check(shape.size() == 2, "shape", "two sizes: rows and columns");
+  tensor.rows = shape[0];
+  tensor.cols = shape[1];
+  return tensor;
+}
+
+size_t ReadExtent(const ConfigFields& fields, const ContainerManifest& manifest) {
+  const size_t extent = fields.NonNegative("extent");
+  fields.Check(extent < manifest.num_extents, "extent",
+               "a number below extents.count (" + std::to_string(manifest.num_extents) + ")");
+  return extent;
+}
+
+ContainerLayer ReadLayer(const ConfigFields& fields, const ContainerManifest& manifest) {
+  ContainerLayer layer;
+  layer.first_extent = ReadExtent(fields, manifest);
+  for (const ConfigFields& entry : fields.ObjectList("tensors")) {
+    layer.tensors.push_back(ReadTensor(entry));
+  }
+  fields.Check(layer.tensors.size() <= manifest.num_extents - layer.first_extent, "tensors",
+               "no more than there are extents");
+  const std::optional<ConfigFields> experts = fields.MaybeObject("experts");
+  if (!experts) return layer;
+  layer.first_expert = ReadExtent(*experts, manifest);
+  layer.distinct_experts = experts->Positive("distinct");
+  experts->Check(layer.distinct_experts <= manifest.num_extents - layer.first_expert, "distinct",
+                 "no more than there are extents");
+  return layer;
+}
+
+// ---- uses
+
+// Collects the uses of a manifest's extents.
+class UseTable {
+ public:
+  UseTable(const ContainerManifest& manifest, const std::string& source)
+      : source_(source), uses_(manifest.num_extents) {}
+
+  void Add(size_t extent, const ExtentUse& use) {
+    if (extent >= uses_.size())
+      Fail(source_, "it names the extent " + std::to_string(extent) + ", expected less than " +
+                        std::to_string(uses_.size()));
+    ExtentUse& known = uses_[extent];
+    if (known.kind == ExtentUse::Kind::kNone) {
+      known = use;
+      return;
+    }
+    shared_ = true;
+    if (known.kind != use.kind || known.bytes != use.bytes ||
+        known.starts_group != use.starts_group) {
+      Fail(source_,
+           "extent " + std::to_string(extent) + " is used for tensors of different kinds or sizes");
+    }
+  }
+
+  std::vector<ExtentUse> Finish(bool says_shared) {
+    for (size_t i = 0; i < uses_.size(); ++i) {
+      if (uses_[i].kind == ExtentUse::Kind::kNone) {
+        Fail(source_, "extent " + std::to_string(i) + " is used by nothing");
+      }
+    }
+    if (shared_ != says_shared) {
+      Fail(source_, std::string("'shared_extents' is ") + (says_shared ? "true" : "false") +
+                        ", but " + (shared_ ? "some" : "no") + " extent has several uses");
+    }
+    return std::move(uses_);
+  }
+
+ private:
+  const std::string& source_;
+  std::vector<ExtentUse> uses_;
+  bool shared_ = false;
+};
+
+void CheckTensor(const TensorSpec& spec, const ContainerTensor& tensor, const std::string& where) {
+  const bool cols_fit =
+      spec.role == TensorRole::kALog ? tensor.cols >= spec.cols : tensor.cols == spec.cols;
+  if (tensor.name == spec.name && tensor.rows == spec.rows && cols_fit) return;
+  const auto shown = [](std::string_view name, size_t rows, size_t cols) {
+    return "'" + std::string(name) + "' [" + std::to_string(rows) + ", " + std::to_string(cols) +
+           "]";
+  };
+  Fail(where, "expected " + shown(spec.name, spec.rows, spec.cols) +
+                  ", as config.json calls for, found " +
+                  shown(tensor.name, tensor.rows, tensor.cols));
+}
+
+void CheckCount(const std::string& where, const char* what, std::array<size_t, 2> expected_found) {
+  if (expected_found[0] == expected_found[1]) return;
+  Fail(where, "expected " + std::to_string(expected_found[0]) + " " + what +
+                  ", as config.json calls for, found " + std::to_string(expected_found[1]));
+}
+
+uint64_t ExpertBytes(const ModelConfig& config) {
+  uint64_t bytes = 0;
+  for (const ExpertTensorSpec& piece : ExpertTensors(config)) bytes += piece.Bytes();
+  return bytes;
+}
+
+// Bounds what a manifest makes the program allocate.
+void CheckNumExtents(const ContainerManifest& manifest, const ModelConfig& config,
+                     const std::string& source) {
+  size_t most = GlobalTensors(config).size();
+  for (const LayerSpec& spec : config.layers) {
+    const bool is_moe = spec.feed_forward == FeedForwardKind::kMoe;
+    most += LayerTensors(config, spec).size() + (is_moe ? config.moe.num_experts : 0);
+  }
+  if (manifest.num_extents <= most) return;
+  Fail(source, "expected at most " + std::to_string(most) +
+                   " extents, as config.json calls for, found " +
+                   std::to_string(manifest.num_extents));
+}
+
+void AddGlobals(const ContainerManifest& manifest, const ModelConfig& config,
+                const std::string& source, UseTable* table) {
+  const std::vector<TensorSpec> specs = GlobalTensors(config);
+  CheckCount(source, "tensors outside the layers", {specs.size(), manifest.globals.size()});
+  for (uint32_t i = 0; i < specs.size(); ++i) {
+    const ContainerGlobal& global = manifest.globals[i];
+    CheckTensor(specs[i], global.tensor, source);
+    table->Add(global.extent, {ExtentUse::Kind::kGlobal, true, 0, i, global.tensor.Bytes()});
+  }
+}
+
+void AddLayer(const ContainerLayer& layer, const std::vector<TensorSpec>& specs,
+              const ExtentUse& expert, const std::string& where, UseTable* table) {
+  CheckCount(where, "tensors", {specs.size(), layer.tensors.size()});
+  for (uint32_t i = 0; i < specs.size(); ++i) {
+    CheckTensor(specs[i], layer.tensors[i], where);
+    table->Add(layer.first_extent + i,
+               {ExtentUse::Kind::kLayer, i == 0, expert.layer, i, layer.tensors[i].Bytes()});
+  }
+  ExtentUse use = expert;
+  for (uint32_t i = 0; i < layer.distinct_experts; ++i) {
+    use.item = i;
+    table->Add(layer.first_expert + i, use);
+  }
+}
+
+// ---- extent table
+
+void AppendNumber(uint64_t value, size_t bytes, std::string* out) {
+  for (size_t i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+uint64_t NumberAt(std::string_view bytes, size_t offset, size_t count) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < count; ++i) {
+    value |= uint64_t{static_cast<uint8_t>(bytes[offset + i])} << (8 * i);
+  }
+  return value;
+}
+
+// Walks the extents in order and proves that they tile their files.
+class TileCheck {
+ public:
+  TileCheck(const ContainerManifest& manifest, const std::string& source)
+      : manifest_(manifest), source_(source) {}
+
+  void Add(size_t index, const ContainerExtent& extent, const ExtentUse& use) {
+    const bool next_file = index > 0 && extent.file == file_ + 1;
+    if (next_file) FinishFile();
+    if (extent.file != file_ || file_ >= manifest_.files.size()) {
+      FailAt(index, "lies in file " + std::to_string(extent.file) +
+                        ", expected the file before "
+                        "it or the next, of " +
+                        std::to_string(manifest_.files.size()));
+    }
+    if (use.starts_group) end_ = RoundUp(end_, kContainerAlignment);
+    if (extent.offset != end_ || (next_file && !use.starts_group)) {
+      FailAt(index, "starts at byte " + std::to_string(extent.offset) + " of " +
+                        manifest_.files[file_].name + ", expected byte " + std::to_string(end_));
+    }
+    if (extent.bytes != use.bytes) {
+      FailAt(index, "has " + std::to_string(extent.bytes) + " bytes, its tensors need " +
+                        std::to_string(use.bytes));
+    }
+    const uint64_t size = manifest_.files[file_].size;
+    if (extent.bytes > size || extent.offset > size - extent.bytes) {
+      FailAt(index, "passes the end of " + manifest_.files[file_].name + ", which has " +
+                        std::to_string(size) + " bytes");
+    }
+    end_ = extent.offset + extent.bytes;
+  }
+
+  void Finish() {
+    FinishFile();
+    if (file_ != manifest_.files.size()) {
+      Fail(source_, "expected extents in " + std::to_string(manifest_.files.size()) +
+                        " files, found some in " + std::to_string(file_));
+    }
+  }
+
+ private:
+  [[noreturn]] void FailAt(size_t index, const std::string& what) const {
+    Fail(source_, "extent " + std::to_string(index) + " " + what);
+  }
+
+  void FinishFile() {
+    const uint64_t expected = RoundUp(end_, kContainerAlignment);
+    const ContainerFile& file = manifest_.files[file_];
+    if (file.size != expected) {
+      Fail(source_, "its extents fill " + std::to_string(expected) + " bytes of " + file.name +
+                        ", the manifest gives it " + std::to_string(file.size));
+    }
+    ++file_;
+    end_ = 0;
+  }
+
+  const ContainerManifest& manifest_;
+  const std::string& source_;
+  size_t file_ = 0;
+  uint64_t end_ = 0;
+};
+
+void CheckTableHead(std::string_view bytes, const ContainerManifest& manifest,
+                    const std::string& source) {
+  const uint64_t expected = kHeadBytes + uint64_t{manifest.num_extents} * kRecordBytes;
+  if (bytes.size() != expected) {
+    Fail(source, "expected " + std::to_string(expected) + " bytes for " +
+                     std::to_string(manifest.num_extents) + " extents, found " +
+                     std::to_string(bytes.size()));
+  }
+  const bool fits = bytes.starts_with(kTableMagic) && NumberAt(bytes, 8, 4) == kContainerVersion &&
+                    NumberAt(bytes, 12, 4) == kRecordBytes &&
+                    NumberAt(bytes, 16, 8) == manifest.num_extents;
+  if (!fits) Fail(source, "it does not start as an extent table of version 1");
+  const uint64_t checksum = ChecksumOf(bytes);
+  if (checksum != manifest.table_checksum) {
+    Fail(source, "expected the checksum " + FormatChecksum(manifest.table_checksum) + ", found " +
+                     FormatChecksum(checksum));
+  }
+}
+
+// ---- files
+
+void CheckFile(const std::filesystem::path& path, uint64_t expected) {
+  if (!FileExists(path)) {
+    throw Error(ErrorCode::kBadModel, path.string() +
+                                          " is missing, which the manifest names; copy it again, "
+                                          "or attach the drive that holds it");
+  }
+  const uint64_t size = File::Open(path).size();
+  if (size == expected) return;
+  throw Error(ErrorCode::kBadModel,
+              path.string() + (size < expected ? " is truncated" : " is too long") + ": expected " +
+                  std::to_string(expected) + " bytes, found " + std::to_string(size) +
+                  "; copy it again, or pack the model again");
+}
+
+nlohmann::ordered_json ToJson(const ContainerTensor& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", std::string(NameOf(tensor.dtype))},
+          {"shape", {tensor.rows, tensor.cols}}};
+}
+
+}  // namespace
+
+ContainerManifest ParseManifest(std::string_view json, const std::string& source) {
+  const Json root = ParseConfigJson(json, source);
+  const ConfigFields fields(root, source, "");
+  fields.Check(fields.Text("format") == kContainerFormat, "format",
+               "\"" + std::string(kContainerFormat) + "\"");
+  fields.Check(fields.NonNegative("version") == kContainerVersion, "version",
+               std::to_string(kContainerVersion) + ", the version that this Thimble reads");
+  ContainerManifest manifest;
+  manifest.architecture = ReadArchitecture(fields);
+  manifest.source = fields.Text("source");
+  manifest.shared_extents = fields.Bool("shared_extents");
+  manifest.directories = ReadDirectories(fields);
+  manifest.files = ReadFiles(fields, manifest.directories.size());
+  const ConfigFields extents = fields.Object("extents");
+  manifest.num_extents = extents.Positive("count");
+  extents.Check(manifest.num_extents <= kMaxExtents, "count", "at most 2^26");
+  manifest.table_checksum = ReadChecksum(extents, "checksum");
+  for (const ConfigFields& entry : fields.ObjectList("globals")) {
+    manifest.globals.push_back({ReadExtent(entry, manifest), ReadTensor(entry)});
+  }
+  for (const ConfigFields& entry : fields.ObjectList("layers")) {
+    manifest.layers.push_back(ReadLayer(entry, manifest));
+  }
+  return manifest;
+}
+
+std::string ManifestText(const ContainerManifest& manifest) {
+  nlohmann::ordered_json json = {{"format", std::string(kContainerFormat)},
+                                 {"version", kContainerVersion},
+                                 {"architecture", std::string(NameOf(manifest.architecture))},
+                                 {"source", manifest.source},
+                                 {"shared_extents", manifest.shared_extents},
+                                 {"directories", manifest.directories}};
+  for (const ContainerFile& file : manifest.files) {
+    json["files"].push_back(
+        {{"name", file.name}, {"directory", file.directory}, {"size", file.size}});
+  }
+  json["extents"] = {{"count", manifest.num_extents},
+                     {"checksum", FormatChecksum(manifest.table_checksum)}};
+  for (const ContainerGlobal& global : manifest.globals) {
+    json["globals"].push_back(ToJson(global.tensor));
+    json["globals"].back()["extent"] = global.extent;
+  }
+  for (const ContainerLayer& layer : manifest.layers) {
+    nlohmann::ordered_json entry = {{"extent", layer.first_extent}};
+    for (const ContainerTensor& tensor : layer.tensors) entry["tensors"].push_back(ToJson(tensor));
+    if (layer.distinct_experts != 0) {
+      entry["experts"] = {{"extent", layer.first_expert}, {"distinct", layer.distinct_experts}};
+    }
+    json["layers"].push_back(std::move(entry));
+  }
+  return json.dump(1) + "\n";
+}
+
+std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
+                                  const std::string& source) {
+  if (manifest.architecture != config.architecture) {
+    Fail(source, "it is of a " + std::string(NameOf(manifest.architecture)) +
+                     " model, config.json of a " + std::string(NameOf(config.architecture)));
+  }
+  CheckCount(source, "layers", {config.num_layers(), manifest.layers.size()});
+  CheckNumExtents(manifest, config, source);
+  UseTable table(manifest, source);
+  AddGlobals(manifest, config, source, &table);
+  for (uint32_t i = 0; i < config.num_layers(); ++i) {
+    const ContainerLayer& layer = manifest.layers[i];
+    const std::string where = source + ": layer " + std::to_string(i);
+    const bool is_moe = config.layers[i].feed_forward == FeedForwardKind::kMoe;
+    const size_t most = is_moe ? config.moe.num_experts : 0;
+    if (layer.distinct_experts > most || (is_moe && layer.distinct_experts == 0)) {
+      Fail(where, "expected " + std::to_string(most) +
+                      " experts or less, as config.json has it, "
+                      "found " +
+                      std::to_string(layer.distinct_experts));
+    }
+    if (is_moe && layer.distinct_experts < most && !manifest.shared_extents) {
+      Fail(where, "it stores " + std::to_string(layer.distinct_experts) + " of " +
+                      std::to_string(most) + " experts, but 'shared_extents' is false");
+    }
+    AddLayer(layer, LayerTensors(config, config.layers[i]),
+             {ExtentUse::Kind::kExpert, true, i, 0, ExpertBytes(config)}, where, &table);
+  }
+  return table.Finish(manifest.shared_extents);
+}
+
+std::string Describe(const ExtentUse& use, const ContainerManifest& manifest) {
+  if (use.kind == ExtentUse::Kind::kGlobal) return manifest.globals[use.item].tensor.name;
+  const std::string layer = "layer " + std::to_string(use.layer) + ", ";
+  if (use.kind == ExtentUse::Kind::kExpert) return layer + "expert " + std::to_string(use.item);
+  return layer + manifest.layers[use.layer].tensors[use.item].name;
+}
+
+std::vector<ContainerExtent> ParseExtentTable(std::string_view bytes,
+                                              const ContainerManifest& manifest,
+                                              const std::vector<ExtentUse>& uses,
+                                              const std::string& source) {
+  CheckTableHead(bytes, manifest, source);
+  THIMBLE_CHECK(uses.size() == manifest.num_extents);
+  TileCheck tiles(manifest, source);
+  std::vector<ContainerExtent> extents;
+  extents.reserve(uses.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const size_t at = kHeadBytes + i * kRecordBytes;
+    const uint64_t place = NumberAt(bytes, at, 8);
+    extents.push_back({static_cast<uint32_t>(place >> kOffsetBits), place & (kMaxFileBytes - 1),
+                       NumberAt(bytes, at + 8, 8), NumberAt(bytes, at + 16, 8)});
+    tiles.Add(i, extents.back(), uses[i]);
+  }
+  tiles.Finish();
+  return extents;
+}
+
+std::string ExtentTableBytes(const std::vector<ContainerExtent>& extents) {
+  std::string bytes(kTableMagic);
+  AppendNumber(kContainerVersion, 4, &bytes);
+  AppendNumber(kRecordBytes, 4, &bytes);
+  AppendNumber(extents.size(), 8, &bytes);
+  for (const ContainerExtent& extent : extents) {
+    AppendNumber(uint64_t{extent.file} << kOffsetBits | extent.offset, 8, &bytes);
+    AppendNumber(extent.bytes, 8, &bytes);
+    AppendNumber(extent.checksum, 8, &bytes);
+  }
+  return bytes;
+}
+
+bool IsContainer(const std::filesystem::path& dir) { return FileExists(dir / kManifestFile); }
+
+std::filesystem::path ContainerPath(const std::filesystem::path& dir,
+                                    const ContainerManifest& manifest, const ContainerFile& file) {
+  return file.directory == 0
+             ? dir / file.name
+             : std::filesystem::path(manifest.directories[file.directory]) / file.name;
+}
+
+Container OpenContainer(const std::filesystem::path& dir, const ModelConfig& config) {
+  CheckModelDirectory(dir);
+  const std::filesystem::path path = dir / kManifestFile;
+  const std::filesystem::path table_path = dir / kExtentTableFile;
+  Container container;
+  container.manifest = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
+  container.uses = ExtentUses(container.manifest, config, path.string());
+  const uint64_t table_bytes = kHeadBytes + uint64_t{container.manifest.num_extents} * kRecordBytes;
+  CheckFile(table_path, table_bytes);
+  container.extents = ParseExtentTable(ReadTextFile(table_path, table_bytes), container.manifest,
+                                       container.uses, table_path.string());
+  for (const ContainerFile& file : container.manifest.files) {
+    container.paths.push_back(ContainerPath(dir, container.manifest, file));
+    CheckFile(container.paths.back(), file.size);
+  }
+  return container;
+}
+
+}  // namespace thimble

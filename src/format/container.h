@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "format/model_config.h"
+#include "format/tensor_role.h"
+
+namespace thimble {
+
+// The packed container (docs/FORMAT.md): a model's weights, copied once into files that are read in
+// the order of the forward pass, each expert in one piece, with a checksum for everything.
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kExtentTableFile = "extents.bin";
+inline constexpr const char* kCoreFile = "core.bin";
+inline constexpr std::string_view kContainerFormat = "thimble-container";
+inline constexpr uint64_t kContainerVersion = 1;
+/// Layers, tensors outside them, and experts start at multiples of this.
+inline constexpr uint64_t kContainerAlignment = 4096;
+
+/// Contiguous bytes of a data file with a checksum: one tensor of the trunk, or one expert.
+struct ContainerExtent {
+  uint32_t file = 0;  // index into ContainerManifest::files
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint64_t checksum = 0;  // XXH3-64
+};
+
+struct ContainerFile {
+  std::string name;      // a plain file name
+  size_t directory = 0;  // index into ContainerManifest::directories
+  uint64_t size = 0;
+};
+
+/// A tensor of the trunk as stored, a matrix [rows, cols]; a vector has one row.
+struct ContainerTensor {
+  std::string name;  // as TensorSpec has it
+  DType dtype = DType::kBF16;
+  size_t rows = 0;
+  size_t cols = 0;
+
+  uint64_t Bytes() const { return uint64_t{rows} * cols * SizeOf(dtype); }
+};
+
+struct ContainerLayer {
+  size_t first_extent = 0;               // of the first of `tensors`; the others follow
+  std::vector<ContainerTensor> tensors;  // in the order of LayerTensors
+  size_t first_expert = 0;               // extent of expert 0; MoE layers only
+  size_t distinct_experts = 0;           // expert e has extent first_expert + e % distinct_experts
+
+  size_t ExpertExtentIndex(size_t expert) const { return first_expert + expert % distinct_experts; }
+};
+
+struct ContainerGlobal {
+  size_t extent = 0;
+  ContainerTensor tensor;
+};
+
+/// What manifest.json says.
+struct ContainerManifest {
+  Architecture architecture = Architecture::kKimiK3;
+  std::string source;           // fingerprint of what the container was made from
+  bool shared_extents = false;  // some layers or experts are stored once for several: synthetic
+  std::vector<std::string> directories = {"."};  // the container's own, then absolute paths
+  std::vector<ContainerFile> files;
+  size_t num_extents = 0;
+  uint64_t table_checksum = 0;           // of the file kExtentTableFile
+  std::vector<ContainerGlobal> globals;  // in the order of GlobalTensors
+  std::vector<ContainerLayer> layers;
+};
+
+/// What an extent is for: the first use, where several share it.
+struct ExtentUse {
+  enum class Kind : uint8_t { kNone, kGlobal, kLayer, kExpert };
+  Kind kind = Kind::kNone;
+  bool starts_group = false;  // aligned; otherwise it follows the extent before it
+  uint32_t layer = 0;
+  uint32_t item = 0;   // index of the tensor among its layer's or the globals, or the expert
+  uint64_t bytes = 0;  // what its tensors need
+};
+
+/// The use of each extent. Error(kBadModel), naming `source`, unless the manifest has exactly the
+/// tensors, layers and experts that `config` calls for, each extent is used, two uses of one agree,
+/// and the manifest says whether any is shared.
+std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
+                                  const std::string& source);
+
+/// "layer 5, self_attn.q_proj.weight" or "layer 7, expert 12", for messages.
+std::string Describe(const ExtentUse& use, const ContainerManifest& manifest);
+
+/// Parses manifest.json: fields, ranges, file names and directories. Error(kBadModel) names
+/// `source` and the field. Whether it fits a model is the business of ExtentUses.
+ContainerManifest ParseManifest(std::string_view json, const std::string& source);
+std::string ManifestText(const ContainerManifest& manifest);
+
+/// Parses the extent table, and checks it against the manifest: the stated number of extents, of
+/// the stated sizes, which fill the files in order without overlap or hole but for alignment.
+std::vector<ContainerExtent> ParseExtentTable(std::string_view bytes,
+                                              const ContainerManifest& manifest,
+                                              const std::vector<ExtentUse>& uses,
+                                              const std::string& source);
+std::string ExtentTableBytes(const std::vector<ContainerExtent>& extents);
+
+/// A container whose every number is proven: all extents lie in files that exist and have the size
+/// that the manifest states.
+struct Container {
+  ContainerManifest manifest;
+  std::vector<ContainerExtent> extents;
+  std::vector<ExtentUse> uses;
+  std::vector<std::filesystem::path> paths;  // of the files
+};
+
+/// True where `dir` holds a manifest.
+bool IsContainer(const std::filesystem::path& dir);
+
+/// Opens the container in `dir`. Reads manifest and table, no payload. Error(kBadModel) names file,
+/// what was expected, what was found and what to do.
+Container OpenContainer(const std::filesystem::path& dir, const ModelConfig& config);
+
+/// The path of a data file of the container in `dir`.
+std::filesystem::path ContainerPath(const std::filesystem::path& dir,
+                                    const ContainerManifest& manifest, const ContainerFile& file);
+
+}  // namespace thimble

@@ -1,0 +1,128 @@
+#include "pack/container_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/error.h"
+
+namespace thimble {
+namespace {
+
+class Builder {
+ public:
+  Builder(const ModelConfig& config, const LayoutOptions& options)
+      : config_(config), options_(options) {
+    manifest_.architecture = config.architecture;
+    manifest_.source = options.source;
+    for (const auto& dir : options.extra) manifest_.directories.push_back(dir.string());
+    manifest_.layers.resize(config.num_layers());
+  }
+
+  ContainerLayout Build() {
+    FindStoredLayers();
+    AddCore();
+    for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+      if (stored_as_[layer] == layer) AddExperts(layer);
+    }
+    for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+      if (stored_as_[layer] != layer) manifest_.layers[layer] = manifest_.layers[stored_as_[layer]];
+    }
+    manifest_.num_extents = extents_.size();
+    std::vector<ExtentUse> uses = ExtentUses(manifest_, config_, "the new container");
+    return {std::move(manifest_), std::move(extents_), std::move(uses)};
+  }
+
+ private:
+  // Layers of one kind take turns in repeating the first distinct_layers of them.
+  void FindStoredLayers() {
+    std::array<std::vector<size_t>, 4> kinds;
+    for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+      const LayerSpec& spec = config_.layers[layer];
+      std::vector<size_t>& same = kinds[(spec.mixer == MixerKind::kMla ? 2U : 0U) +
+                                        (spec.feed_forward == FeedForwardKind::kMoe ? 1U : 0U)];
+      same.push_back(layer);
+      stored_as_.push_back(same[(same.size() - 1) % options_.distinct_layers]);
+      if (stored_as_.back() != layer) manifest_.shared_extents = true;
+    }
+  }
+
+  void StartFile(const std::string& name, size_t directory) {
+    manifest_.files.push_back({name, directory, 0});
+  }
+
+  size_t AddExtent(uint64_t bytes, bool starts_group) {
+    uint64_t& size = manifest_.files.back().size;
+    uint64_t offset = starts_group ? size : extents_.back().offset + extents_.back().bytes;
+    extents_.push_back({static_cast<uint32_t>(manifest_.files.size() - 1), offset, bytes, 0});
+    size = RoundUp(offset + bytes, kContainerAlignment);
+    return extents_.size() - 1;
+  }
+
+  void AddGlobal(size_t index, const TensorSpec& spec) {
+    ContainerGlobal& global = manifest_.globals[index];
+    global.tensor = options_.stored(LayoutOptions::kNoLayer, spec);
+    global.extent = AddExtent(global.tensor.Bytes(), true);
+  }
+
+  void AddCore() {
+    StartFile(kCoreFile, 0);
+    const std::vector<TensorSpec> globals = GlobalTensors(config_);
+    manifest_.globals.resize(globals.size());
+    // The embedding is read by rows; the rest follows the layers, as the forward pass reads it.
+    AddGlobal(0, globals[0]);
+    for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+      if (stored_as_[layer] == layer) AddLayer(layer);
+    }
+    for (size_t i = 1; i < globals.size(); ++i) AddGlobal(i, globals[i]);
+  }
+
+  void AddLayer(size_t layer) {
+    ContainerLayer& entry = manifest_.layers[layer];
+    for (const TensorSpec& spec : LayerTensors(config_, config_.layers[layer])) {
+      const ContainerTensor tensor = options_.stored(layer, spec);
+      const size_t extent = AddExtent(tensor.Bytes(), entry.tensors.empty());
+      if (entry.tensors.empty()) entry.first_extent = extent;
+      entry.tensors.push_back(tensor);
+    }
+  }
+
+  void AddExperts(size_t layer) {
+    if (config_.layers[layer].feed_forward != FeedForwardKind::kMoe) return;
+    const std::string number = std::to_string(layer);
+    StartFile(
+        "experts-" + std::string(3 - std::min<size_t>(number.size(), 3), '0') + number + ".bin",
+        num_expert_files_++ % manifest_.directories.size());
+    uint64_t bytes = 0;
+    for (const ExpertTensorSpec& piece : ExpertTensors(config_)) bytes += piece.Bytes();
+    ContainerLayer& entry = manifest_.layers[layer];
+    entry.distinct_experts = std::min(options_.distinct_experts, config_.moe.num_experts);
+    if (entry.distinct_experts < config_.moe.num_experts) manifest_.shared_extents = true;
+    entry.first_expert = extents_.size();
+    for (size_t i = 0; i < entry.distinct_experts; ++i) AddExtent(bytes, true);
+  }
+
+  const ModelConfig& config_;
+  const LayoutOptions& options_;
+  ContainerManifest manifest_;
+  std::vector<ContainerExtent> extents_;
+  std::vector<size_t> stored_as_;  // [layer] -> the layer whose extents it has
+  size_t num_expert_files_ = 0;
+};
+
+}  // namespace
+
+uint64_t ContainerLayout::TotalBytes() const {
+  uint64_t bytes = 0;
+  for (const ContainerFile& file : manifest.files) bytes += file.size;
+  return bytes;
+}
+
+ContainerLayout LayOutContainer(const ModelConfig& config, const LayoutOptions& options) {
+  THIMBLE_CHECK(options.distinct_layers > 0 && options.distinct_experts > 0);
+  return Builder(config, options).Build();
+}
+
+}  // namespace thimble

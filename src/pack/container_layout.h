@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "format/container.h"
+#include "format/model_config.h"
+
+namespace thimble {
+
+/// What a container will look like before any of it is written: the manifest with every size, and
+/// the extents with their places; only checksums are missing.
+struct ContainerLayout {
+  ContainerManifest manifest;
+  std::vector<ContainerExtent> extents;
+  std::vector<ExtentUse> uses;
+
+  /// Of all data files.
+  uint64_t TotalBytes() const;
+};
+
+/// What the layout may choose.
+struct LayoutOptions {
+  std::string source;                        // fingerprint, for the manifest
+  std::vector<std::filesystem::path> extra;  // absolute directories for experts beside the first
+  size_t distinct_layers = SIZE_MAX;   // of each kind of layer, so many are stored, others repeat
+  size_t distinct_experts = SIZE_MAX;  // of each stored layer, likewise
+  /// How a trunk tensor is stored: dtype, and its columns where padded. `layer` is kNoLayer for
+  /// what lies outside the layers.
+  std::function<ContainerTensor(size_t layer, const TensorSpec& spec)> stored;
+  static constexpr size_t kNoLayer = SIZE_MAX;
+};
+
+/// Lays out a container: core.bin with the embedding, the layers in order, the rest and the head;
+/// then a file of experts for each stored MoE layer, the directories taking turns. A pure function.
+ContainerLayout LayOutContainer(const ModelConfig& config, const LayoutOptions& options);
+
+}  // namespace thimble

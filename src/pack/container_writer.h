@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/container.h"
+#include "pack/container_layout.h"
+#include "pack/disk_file.h"
+
+namespace thimble {
+
+/// Where the bytes of a container come from.
+class ExtentSource {
+ public:
+  virtual ~ExtentSource() = default;
+  /// Fills `out` with the bytes of an extent from `offset` on, which lie inside it. Called from one
+  /// thread, each extent front to back.
+  virtual void Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) = 0;
+};
+
+/// Told of long work as it goes on.
+class PackObserver {
+ public:
+  virtual ~PackObserver() = default;
+  /// `done` of `total` bytes, of which `skipped` were there before this run. False stops the work.
+  virtual bool OnProgress(uint64_t done, uint64_t total, uint64_t skipped) = 0;
+};
+
+/// A file that lies beside the manifest: config.json, the tokenizer.
+struct SmallFile {
+  std::string name;
+  std::string bytes;
+};
+
+struct WriteOptions {
+  /// Bytes moved at a time, a multiple of 4096: with what the source holds, the memory that writing
+  /// takes.
+  size_t chunk_bytes = size_t{16} << 20;
+  /// Bytes between two times that everything is brought to the drive and noted in the journal: what
+  /// a kill costs at most.
+  uint64_t sync_bytes = uint64_t{512} << 20;
+  std::function<uint64_t(const std::filesystem::path&)> free_disk_bytes = FreeDiskBytes;
+  /// For tests: called after every step that changes what is on disk.
+  std::function<void()> on_step;
+};
+
+enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
+
+/// Writes a container into `dir` (made where it does not exist), in memory that does not depend on
+/// its size. Every data file is written beside its place, brought to the drive, read back, compared
+/// with the checksums of what was to be written, and only then moved to its place; the manifest
+/// comes last. Killed at any instant, the same call goes on where it stopped, and the result is the
+/// same to the byte. A container that is complete already is left as it is.
+///
+/// Error(kUsage) before anything is written where `dir` holds something else; Error(kRuntime)
+/// before anything is written where a drive has too little room, and later where a write fails or
+/// reads back differently; Error(kInterrupted) where the observer says so. `observer` may be null.
+WriteOutcome WriteContainer(const std::filesystem::path& dir, ContainerLayout layout,
+                            const std::vector<SmallFile>& small_files, ExtentSource& source,
+                            const WriteOptions& options, PackObserver* observer);
+
+}  // namespace thimble

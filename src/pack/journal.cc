@@ -1,0 +1,87 @@
+#include "pack/journal.h"
+
+#include <charconv>
+#include <system_error>
+
+#include "base/error.h"
+#include "format/checksum.h"
+#include "format/model_files.h"
+
+namespace thimble {
+namespace {
+
+std::string LineOf(const Journal::Entry& entry) {
+  const std::string text = std::to_string(entry.extent) + " " + FormatChecksum(entry.checksum);
+  return text + " " + FormatChecksum(ChecksumOf(text)) + "\n";
+}
+
+// The entry of a line without its newline, or nothing where it is no such line.
+std::optional<Journal::Entry> ParseLine(std::string_view line) {
+  Journal::Entry entry;
+  const char* last = line.data() + line.size();
+  const auto [space, error] = std::from_chars(line.data(), last, entry.extent);
+  if (error != std::errc() || space == last || *space != ' ') return std::nullopt;
+  if (std::from_chars(space + 1, last, entry.checksum, 16).ec != std::errc()) return std::nullopt;
+  const std::string expected = LineOf(entry);
+  if (line != std::string_view(expected).substr(0, expected.size() - 1)) return std::nullopt;
+  return entry;
+}
+
+}  // namespace
+
+Journal::Journal(const std::filesystem::path& path, const std::string& identity, size_t num_extents)
+    : path_(path), checksums_(num_extents) {
+  const std::string head = "thimble-journal 1 " + identity + "\n";
+  if (!FileExists(path)) WriteWhole(path, head);
+  file_ = std::make_unique<DiskFile>(path);
+  if (!file_->TryLock()) {
+    throw Error(ErrorCode::kUsage, "another process is writing the container of " + path.string() +
+                                       "; wait for it, or stop it first");
+  }
+  Load(head);
+}
+
+void Journal::Load(const std::string& head) {
+  std::string text(file_->Size(), '\0');
+  file_->ReadAt(0, text.size(), text.data());
+  if (!text.starts_with(head)) {
+    throw Error(ErrorCode::kUsage,
+                path_.parent_path().string() +
+                    " holds an unfinished container of another model, or of other options; remove "
+                    "the directory, or choose another one with -o");
+  }
+  size_t at = head.size();
+  while (at < text.size()) {
+    const size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;
+    const auto entry = ParseLine(std::string_view(text).substr(at, end - at));
+    if (!entry || entry->extent >= checksums_.size()) break;
+    checksums_[entry->extent] = entry->checksum;
+    at = end + 1;
+  }
+  // What follows is torn: the process died while writing it.
+  file_->Truncate(at);
+  end_ = at;
+}
+
+void Journal::Append(std::span<const Entry> entries) {
+  std::string lines;
+  for (const Entry& entry : entries) {
+    lines += LineOf(entry);
+    checksums_[entry.extent] = entry.checksum;
+  }
+  file_->WriteAt(end_, lines);
+  file_->Sync();
+  end_ += lines.size();
+}
+
+void Journal::Remove() {
+  std::error_code error;
+  std::filesystem::remove(path_, error);
+  if (error) {
+    throw Error(ErrorCode::kRuntime,
+                "cannot remove " + path_.string() + ": " + error.message() + "; remove it");
+  }
+}
+
+}  // namespace thimble

@@ -1,0 +1,75 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/program.h"
+#include "support/checkpoint_builder.h"
+#include "support/directory_bytes.h"
+#include "support/temp_dir.h"
+
+namespace thimble {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class PackCommandTest : public ::testing::Test {
+ protected:
+  PackCommandTest() {
+    std::filesystem::create_directory(dir_ / "model");
+    CheckpointBuilder::KimiK3().Write(dir_ / "model");
+  }
+
+  Program::Result Pack() { return Program::Run({"pack", "-m", model_, "-o", packed_}); }
+
+  TempDir dir_;
+  const std::string model_ = dir_ / "model";
+  const std::string packed_ = dir_ / "packed";
+};
+
+TEST_F(PackCommandTest, APackedModelRunsInspectsAndVerifiesAsTheOriginalDoes) {
+  const auto pack = Pack();
+  EXPECT_EQ(pack.exit_code, 0) << pack.err;
+  EXPECT_THAT(pack.out, HasSubstr("5 files"));
+  EXPECT_THAT(Pack().out, HasSubstr("complete already"));
+  const auto run = [](const std::string& model) {
+    return Program::Run({"run", "-m", model, "--ids", "1,2,3", "-n", "5", "--out-ids"});
+  };
+  EXPECT_EQ(run(packed_).out, run(model_).out);
+  EXPECT_EQ(run(packed_).exit_code, 0);
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
+              AllOf(HasSubstr("packed container: 5 files"), HasSubstr("routed experts")));
+  EXPECT_THAT(Program::Run({"verify", "-m", packed_}).out, HasSubstr("checksums are right"));
+  EXPECT_THAT(Program::Run({"verify", "-m", model_}).out, HasSubstr("6 shards"));
+}
+
+TEST_F(PackCommandTest, DamageIsNamedAndExits3) {
+  Pack();
+  FlipBit(dir_ / "packed" / "experts-001.bin", 5000);
+  const auto verify = Program::Run({"verify", "-m", packed_});
+  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_THAT(verify.err, AllOf(HasSubstr("experts-001.bin"), HasSubstr("layer 1, expert")));
+}
+
+TEST_F(PackCommandTest, WrongUsageIsExplained) {
+  EXPECT_EQ(Program::Run({"pack", "-m", model_}).exit_code, 2);
+  const auto taken = Program::Run({"pack", "-m", model_, "-o", model_});
+  EXPECT_EQ(taken.exit_code, 2);
+  EXPECT_THAT(taken.err, HasSubstr("empty directory"));
+  const auto unknown = Program::Run({"synth", "--arch", "k9", "-o", packed_});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("k9"), HasSubstr("kimi-k3")));
+}
+
+TEST_F(PackCommandTest, SynthMakesAModelThatRunsAndInspectSaysThatItIsSynthetic) {
+  const auto synth = Program::Run({"synth", "--arch", "k3-small", "--distinct-layers", "1",
+                                   "--distinct-experts", "2", "--seed", "7", "-o", packed_});
+  ASSERT_EQ(synth.exit_code, 0) << synth.err;
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
+              AllOf(HasSubstr("synthetic: its 13 layers share 3"), HasSubstr("384 experts share 4"),
+                    HasSubstr("source: synthetic k3-small seed 7")));
+  const auto run = Program::Run({"run", "-m", packed_, "--ids", "1,2", "-n", "3"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+}  // namespace
+}  // namespace thimble

@@ -1,0 +1,204 @@
+#include "format/container.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "format/checksum.h"
+#include "format/tensor_store.h"
+#include "pack/pack.h"
+#include "support/checkpoint_builder.h"
+#include "support/directory_bytes.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+
+namespace thimble {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kHead = 24;
+constexpr size_t kRecord = 24;
+
+// A small packed model, to be damaged.
+class ContainerTest : public testing::Test {
+ protected:
+  ContainerTest() {
+    std::filesystem::create_directory(dir_ / "model");
+    CheckpointBuilder::KimiK3().Write(dir_ / "model");
+    PackModel(dir_ / "model", {dir()}, {}, nullptr);
+    config_ = ReadModelConfig(dir());
+  }
+
+  std::filesystem::path dir() const { return dir_ / "packed"; }
+  std::filesystem::path table() const { return dir() / kExtentTableFile; }
+  Json Manifest() const { return Json::parse(ReadBytes(dir() / kManifestFile)); }
+
+  // Opening fails, and all of `parts` are in the message, after the manifest is edited. Then all is
+  // as it was.
+  void ExpectRejected(const std::vector<std::string>& parts,
+                      const std::function<void(Json&)>& edit) {
+    const std::string text = ReadBytes(dir() / kManifestFile);
+    Json json = Json::parse(text);
+    edit(json);
+    WriteText(dir() / kManifestFile, json.dump());
+    ExpectOpenFails(parts);
+    WriteText(dir() / kManifestFile, text);
+  }
+
+  // The same after a number of the extent table is set; its checksum is made to fit.
+  void ExpectTableRejected(const std::vector<std::string>& parts, size_t at, uint64_t value) {
+    const std::string bytes = ReadBytes(table());
+    std::string edited = bytes;
+    std::memcpy(edited.data() + at, &value, sizeof(value));
+    WriteText(table(), edited);
+    ExpectRejected(parts, [&](Json& json) {
+      json["extents"]["checksum"] = FormatChecksum(ChecksumOf(edited));
+    });
+    WriteText(table(), bytes);
+  }
+
+  void ExpectOpenFails(const std::vector<std::string>& parts) {
+    ExpectBadModel(parts, [&] { TensorStore::Open(dir(), config_); });
+  }
+
+  TempDir dir_;
+  ModelConfig config_;
+};
+
+TEST_F(ContainerTest, ChecksumsAreXxh3) {
+  EXPECT_EQ(ChecksumOf(""), 0x2d06800538d394c2U);
+  Checksum pieces;
+  pieces.Update("ab", 2);
+  pieces.Update("c", 1);
+  EXPECT_EQ(pieces.Digest(), ChecksumOf("abc"));
+  EXPECT_EQ(FormatChecksum(0x1f), "000000000000001f");
+}
+
+TEST_F(ContainerTest, TheTrunkLiesInReadingOrderAndExpertsInOnePieceEach) {
+  const TensorStore store = TensorStore::Open(dir(), config_);
+  uint64_t end = 0;
+  for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+    const auto specs = LayerTensors(config_, config_.layers[layer]);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const TensorExtent& extent = store.Layer(layer, specs[i].role);
+      EXPECT_EQ(extent.file, 0U);
+      if (i == 0) {
+        EXPECT_EQ(extent.offset % kContainerAlignment, 0U);
+        EXPECT_GE(extent.offset, end);
+      } else {
+        EXPECT_EQ(extent.offset, end);
+      }
+      end = extent.offset + extent.Bytes();
+    }
+  }
+  const ExpertExtent expert = store.Expert(2, 3);
+  EXPECT_EQ(expert[0].offset % kContainerAlignment, 0U);
+  for (size_t i = 1; i < kExpertTensors; ++i) {
+    EXPECT_EQ(expert[i].offset, expert[i - 1].offset + expert[i - 1].bytes);
+  }
+}
+
+TEST_F(ContainerTest, TextAndTableSurviveARoundTrip) {
+  const Container container = OpenContainer(dir(), config_);
+  EXPECT_EQ(ManifestText(container.manifest), ReadBytes(dir() / kManifestFile));
+  EXPECT_EQ(ExtentTableBytes(container.extents), ReadBytes(table()));
+}
+
+TEST_F(ContainerTest, ManifestsOfAnotherKindOrVersion) {
+  ExpectRejected({"manifest.json", "format", "thimble-container", "other"},
+                 [](Json& json) { json["format"] = "other"; });
+  ExpectRejected({"version", "1", "2"}, [](Json& json) { json["version"] = 2; });
+  ExpectRejected({"source"}, [](Json& json) { json.erase("source"); });
+  ExpectRejected({"kimi_linear", "kimi_k3"},
+                 [](Json& json) { json["architecture"] = "kimi_linear"; });
+  WriteText(dir() / kManifestFile, ReadBytes(dir() / kManifestFile).substr(0, 1000));
+  ExpectOpenFails({"manifest.json", "JSON"});
+}
+
+TEST_F(ContainerTest, FilesAndDirectories) {
+  ExpectRejected({"name", "plain"}, [](Json& json) { json["files"][0]["name"] = "../core.bin"; });
+  ExpectRejected({"name", "once"},
+                 [](Json& json) { json["files"][1]["name"] = json["files"][0]["name"]; });
+  ExpectRejected({"elsewhere.bin", "missing"},
+                 [](Json& json) { json["files"][1]["name"] = "elsewhere.bin"; });
+  ExpectRejected({"size"}, [](Json& json) { json["files"][0]["size"] = uint64_t{1} << 60; });
+  ExpectRejected({"core.bin", "manifest gives it"}, [](Json& json) {
+    json["files"][0]["size"] = json["files"][0]["size"].get<uint64_t>() + 4096;
+  });
+  ExpectRejected({"passes the end of core.bin"}, [](Json& json) { json["files"][0]["size"] = 64; });
+  ExpectRejected({"directory"}, [](Json& json) { json["files"][0]["directory"] = 1; });
+  ExpectRejected({"directories"}, [](Json& json) { json["directories"] = {"/"}; });
+  ExpectRejected({"absolute"}, [](Json& json) { json["directories"] = {".", "../x"}; });
+  ExpectRejected({"files"}, [](Json& json) { json["files"].erase(4); });
+  Truncate(dir() / "core.bin", 10);
+  ExpectOpenFails({"core.bin", "truncated", "expected"});
+}
+
+TEST_F(ContainerTest, LayersTensorsAndExperts) {
+  ExpectRejected({"layers", "5", "4"}, [](Json& json) { json["layers"].erase(4); });
+  ExpectRejected({"layer 1", "tensors"}, [](Json& json) { json["layers"][1]["tensors"].erase(0); });
+  ExpectRejected({"layer 1", "input_layernorm.weight", "[1, 65]"}, [](Json& json) {
+    json["layers"][1]["tensors"][0]["shape"] = {1, 65};
+  });
+  ExpectRejected({"dtype", "U8"},
+                 [](Json& json) { json["layers"][1]["tensors"][0]["dtype"] = "U8"; });
+  ExpectRejected({"layers[1].tensors[0].shape"}, [](Json& json) {
+    json["layers"][1]["tensors"][0]["shape"] = {1, 1, 64};
+  });
+  ExpectRejected({"bytes", "need"},
+                 [](Json& json) { json["layers"][1]["tensors"][0]["dtype"] = "F32"; });
+  ExpectRejected({"layer 2", "experts", "0"},
+                 [](Json& json) { json["layers"][2].erase("experts"); });
+  ExpectRejected({"layer 0", "experts"},
+                 [](Json& json) { json["layers"][0]["experts"] = json["layers"][1]["experts"]; });
+  ExpectRejected({"experts.extent"},
+                 [](Json& json) { json["layers"][1]["experts"]["extent"] = 1 << 30; });
+  ExpectRejected({"distinct"}, [](Json& json) { json["layers"][1]["experts"]["distinct"] = 1000; });
+  ExpectRejected({"layer 1", "3 of 8 experts", "shared_extents"},
+                 [](Json& json) { json["layers"][1]["experts"]["distinct"] = 3; });
+  ExpectRejected({"at most", "extents"}, [](Json& json) { json["extents"]["count"] = 60'000'000; });
+  ExpectRejected({"globals"}, [](Json& json) { json.erase("globals"); });
+}
+
+TEST_F(ContainerTest, SharingMustBeSaid) {
+  ExpectRejected({"shared_extents", "no extent"},
+                 [](Json& json) { json["shared_extents"] = true; });
+  ExpectRejected({"used by nothing"}, [](Json& json) {
+    json["layers"][2]["experts"] = json["layers"][1]["experts"];
+    json["shared_extents"] = true;
+  });
+  ExpectRejected({"kinds or sizes"}, [](Json& json) {
+    json["layers"][1]["extent"] = json["layers"][1]["experts"]["extent"];
+  });
+}
+
+TEST_F(ContainerTest, ExtentTables) {
+  const uint64_t first = OpenContainer(dir(), config_).extents[1].offset;
+  ExpectTableRejected({"extents.bin", "extent 1", "starts at byte"}, kHead + kRecord, first + 4096);
+  ExpectTableRejected({"extent 1", "starts at byte 0"}, kHead + kRecord, 0);
+  ExpectTableRejected({"extent 1", "bytes", "need"}, kHead + kRecord + 8, UINT64_MAX);
+  ExpectTableRejected({"extent 1", "lies in file 9"}, kHead + kRecord, uint64_t{9} << 48);
+  ExpectTableRejected({"extent table of version 1"}, 0, 0);
+  ExpectTableRejected({"extent table of version 1"}, 16, 3);
+  FlipBit(table(), kHead + 16);
+  ExpectOpenFails({"extents.bin", "checksum"});
+  Truncate(table(), 1);
+  ExpectOpenFails({"extents.bin", "truncated"});
+  std::filesystem::remove(table());
+  ExpectOpenFails({"extents.bin", "missing"});
+}
+
+TEST_F(ContainerTest, TheConfigurationOfAnotherModelIsRefused) {
+  const auto other = dir_ / "other";
+  std::filesystem::create_directory(other);
+  CheckpointBuilder::KimiK3({.hidden = 96}).Write(other);
+  config_ = ReadModelConfig(other);
+  ExpectOpenFails({"manifest.json", "config.json", "96"});
+}
+
+}  // namespace
+}  // namespace thimble

@@ -1,0 +1,163 @@
+#include "pack/synth.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "engine/engine.h"
+#include "format/container.h"
+#include "pack/verify.h"
+#include "pack/weight_generator.h"
+#include "support/directory_bytes.h"
+#include "support/expect_error.h"
+#include "support/temp_dir.h"
+
+namespace thimble {
+namespace {
+
+// The parts of Kimi K3 in a few MB.
+SynthOptions Small() {
+  SynthOptions synth;
+  synth.architecture = "k3-small";
+  synth.shape.layers = 9;
+  synth.distinct_layers = 1;
+  synth.distinct_experts = 2;
+  synth.seed = 3;
+  return synth;
+}
+
+TEST(SynthTest, SameSeedSameBytes) {
+  TempDir dir;
+  SynthOptions synth = Small();
+  SynthesizeModel(synth, dir / "a", {}, nullptr);
+  WriteOptions small_steps;
+  small_steps.chunk_bytes = 3 * 4096;
+  SynthesizeModel(synth, dir / "b", small_steps, nullptr);
+  EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(dir / "b"));
+  EXPECT_EQ(VerifyModel(dir / "a", nullptr).num_damaged, 0U);
+  synth.seed = 4;
+  SynthesizeModel(synth, dir / "c", {}, nullptr);
+  EXPECT_FALSE(ReadBytes(dir / "a" / "core.bin") == ReadBytes(dir / "c" / "core.bin"));
+  ExpectError(ErrorCode::kUsage, {"another model"},
+              [&] { SynthesizeModel(synth, dir / "a", {}, nullptr); });
+}
+
+TEST(SynthTest, LayersAndExpertsAreSharedAsAskedAndTheManifestSaysSo) {
+  TempDir dir;
+  SynthesizeModel(Small(), dir.path(), {}, nullptr);
+  const ModelConfig config = ReadModelConfig(dir.path());
+  const Container container = OpenContainer(dir.path(), config);
+  EXPECT_TRUE(container.manifest.shared_extents);
+  EXPECT_EQ(container.paths.size(), 3U);  // the core, experts of a KDA layer and of an MLA layer
+  const TensorStore store = TensorStore::Open(dir.path(), config);
+  const auto query = [&](size_t layer) { return store.Layer(layer, TensorRole::kKey).offset; };
+  EXPECT_EQ(query(1), query(2));
+  EXPECT_NE(query(0), query(1));  // the dense layer is of another kind
+  EXPECT_EQ(store.Expert(1, 0)[0].offset, store.Expert(1, 2)[0].offset);
+  EXPECT_NE(store.Expert(1, 0)[0].offset, store.Expert(1, 1)[0].offset);
+  EXPECT_NE(store.Expert(1, 0)[0].file, store.Expert(3, 0)[0].file);
+}
+
+void ExpectFiniteLogits(const SynthOptions& synth) {
+  TempDir dir;
+  SynthesizeModel(synth, dir.path(), {}, nullptr);
+  const ModelDirectory model = ModelDirectory::Open(dir.path());
+  EngineOptions options;
+  options.context = 8;
+  const auto engine = Engine::Open(model, options);
+  Session session(*engine);
+  const std::vector<TokenId> tokens = {1, 2, 3, 2, 1};
+  session.Append(tokens, nullptr);
+  float most = 0;
+  for (const float logit : session.logits()) {
+    ASSERT_TRUE(std::isfinite(logit));
+    most = std::max(most, std::abs(logit));
+  }
+  EXPECT_GT(most, 1.0F);
+  EXPECT_LT(most, 100.0F);
+}
+
+TEST(SynthTest, ActivationsStayFiniteThroughManyLayers) {
+  SynthOptions synth = Small();
+  synth.shape.layers = 93;
+  ExpectFiniteLogits(synth);
+}
+
+TEST(SynthTest, UnknownShapesAreRefused) {
+  TempDir dir;
+  SynthOptions synth = Small();
+  synth.architecture = "kimi-k9";
+  ExpectError(ErrorCode::kUsage, {"kimi-k9", "kimi-k3", "kimi-linear-48b", "k3-small"},
+              [&] { SynthesizeModel(synth, dir.path(), {}, nullptr); });
+}
+
+TEST(SynthTest, PartsOfATensorAreThoseOfTheWhole) {
+  ThreadPool pool(2);
+  WeightGenerator generator(pool);
+  const StreamKey key = {1, 2, 3};
+  std::vector<std::byte> whole(200'000);
+  const auto compare = [&](const auto& fill) {
+    fill(0, std::span(whole));
+    std::vector<std::byte> part(20'002);
+    fill(30'006, std::span(part));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 30'006));
+  };
+  compare([&](uint64_t first, std::span<std::byte> out) {
+    generator.Fill(key, {}, {DType::kBF16, first / 2, 1'000'000}, out);
+  });
+  compare([&](uint64_t first, std::span<std::byte> out) {
+    generator.FillCodes(key, 0.02, first, out);
+  });
+  compare([&](uint64_t first, std::span<std::byte> out) {
+    generator.FillScales(key, 0.02, first, out);
+  });
+}
+
+// Codes and scales together have the deviation asked for, and use the range of E2M1.
+TEST(SynthTest, Mxfp4WeightsHaveTheDeviationAskedFor) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  ThreadPool pool(1);
+  WeightGenerator generator(pool);
+  const StreamKey key = {5, 6, 7};
+  std::vector<std::byte> codes(160'000);
+  std::vector<std::byte> scales(codes.size() / 16);
+  generator.FillCodes(key, 0.0167, 0, codes);
+  generator.FillScales(key, 0.0167, 0, scales);
+  double sum = 0;
+  size_t num_full = 0;  // codes of the largest magnitude
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const double scale = std::ldexp(1.0, static_cast<int>(scales[i / 16]) - 127);
+    for (const int shift : {0, 4}) {
+      const auto code = static_cast<size_t>(codes[i] >> shift) & 7;
+      sum += std::pow(kMagnitudes[code] * scale, 2);
+      num_full += code == 7 ? 1 : 0;
+    }
+  }
+  EXPECT_NEAR(std::sqrt(sum / (2.0 * static_cast<double>(codes.size()))), 0.0167, 0.0007);
+  EXPECT_GT(num_full, codes.size() / 100);
+}
+
+// ---- published shapes
+
+TEST(PublishedModelsTest, TheShapesAreThePublishedOnes) {
+  const auto config = [](const char* name) {
+    return ParseModelConfig(PublishedConfig(name), name);
+  };
+  const ModelConfig k3 = config("kimi-k3");
+  EXPECT_EQ(k3.num_layers(), 93U);
+  EXPECT_EQ(k3.layers[92].mixer, MixerKind::kMla);
+  EXPECT_EQ(k3.layers[91].mixer, MixerKind::kMla);
+  EXPECT_EQ(k3.layers[0].feed_forward, FeedForwardKind::kDense);
+  const ModelConfig linear = config("kimi-linear-48b");
+  size_t num_mla = 0;
+  for (const LayerSpec& spec : linear.layers) num_mla += spec.mixer == MixerKind::kMla ? 1 : 0;
+  EXPECT_EQ(linear.num_layers(), 27U);
+  EXPECT_EQ(num_mla, 7U);
+  EXPECT_EQ(linear.moe.format, WeightFormat::kMXFP4);
+  EXPECT_FALSE(linear.kda.gate_lower_bound.has_value());
+  EXPECT_EQ(config("k3-small").num_layers(), 13U);
+}
+
+}  // namespace
+}  // namespace thimble
