@@ -4,7 +4,7 @@
 # Usage: scripts/install-deps.sh run|test|bench|fuzz
 set -euo pipefail
 
-build=(make g++ cmake ninja-build pkg-config libhwy-dev libsimdjson-dev libfmt-dev libutf8proc-dev
+build=(make g++ cmake ninja-build pkg-config libhwy-dev liburing-dev libfmt-dev libutf8proc-dev
   libxxhash-dev libcli11-dev nlohmann-json3-dev)
 fuzz=(clang libclang-rt-14-dev)
 case "${1:-}" in

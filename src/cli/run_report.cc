@@ -43,6 +43,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["major_faults"] = memory.major_faults;
   json["minor_faults"] = memory.minor_faults;
   json["io_wait_s"] = stats.io_wait_seconds;
+  json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
   json["threads"] = engine.num_threads();
   json["ids"] = result.ids;
@@ -66,9 +67,10 @@ void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResul
       prompt_tokens, FormatSeconds(result.prefill_seconds),
       Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
       FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
-  fmt::print(stderr, "memory {} at most, of {} granted; read {}, waited {} for the drive\n",
+  fmt::print(stderr, "memory {} at most, of {} granted; read {} ({}), waited {} for the drive\n",
              FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
-             FormatBytes(stats.ReadBytes()), FormatSeconds(stats.io_wait_seconds));
+             FormatBytes(stats.ReadBytes()), engine.ReaderDescription(),
+             FormatSeconds(stats.io_wait_seconds));
   if (options.verbose) PrintDetails(engine);
   if (options.stats_file.empty()) return;
   OutputFile file(options.stats_file);

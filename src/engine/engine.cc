@@ -43,7 +43,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Tensor
       pool_(options.num_threads != 0 ? options.num_threads : UsablePhysicalCores()),
       plan_(PlanFor(model.config, store_, options, budget_.limit_bytes(), pool_.num_threads())),
       process_(budget_.Reserve("process", plan_.items.at("process"))),
-      reader_(OpenPreadReader(PathsOf(store_), kReadThreads)),
+      reader_(OpenReader(PathsOf(store_), options.read_mode)),
       trunk_(model.config, store_, TrunkSchedule::Build(model.config, store_, plan_.block_bytes),
              {plan_.ring_slots, plan_.pinned_bytes}, kernels_, *reader_, monitor_, budget_),
       experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_,

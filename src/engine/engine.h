@@ -14,7 +14,7 @@
 #include "engine/model_directory.h"
 #include "engine/sampler.h"
 #include "format/tensor_store.h"
-#include "io/block_reader.h"
+#include "io/file_reader.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 #include "model/decoder.h"
@@ -38,6 +38,8 @@ struct EngineOptions {
   std::optional<size_t> prefill_chunk;
   /// Logits of every position of a prompt will be asked for, not only of the last.
   bool all_logits = false;
+  /// How the weights are read: changes the speed, never a result.
+  ReadMode read_mode = ReadMode::kAuto;
 };
 
 /// What the engine has read and waited for since it was opened.
@@ -64,9 +66,6 @@ class Session;
 /// is.
 class Engine {
  public:
-  /// Reads in flight at once; two keep a drive busy, a few more hide the small ones.
-  static constexpr size_t kReadThreads = 4;
-
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
   /// Error(kUsage) for a context outside 1 .. the model's own, Error(kBadModel), Error(kOverBudget)
   /// with the smallest budget that works.
@@ -81,6 +80,8 @@ class Engine {
   /// What the budget is used for, by name.
   std::map<std::string, uint64_t> Ledger() const { return budget_.Ledger(); }
   EngineStats stats() const;
+  /// How the weights are read, in words.
+  std::string ReaderDescription() const { return reader_->Describe(); }
 
   /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.
   Sampler NewSampler(const SamplingOptions& options) {
@@ -100,7 +101,7 @@ class Engine {
   MemoryPlan plan_;
   Reservation process_;
   ReadMonitor monitor_;
-  std::unique_ptr<BlockReader> reader_;
+  std::unique_ptr<FileReader> reader_;
   TrunkStream trunk_;
   ExpertCache experts_;
   Decoder decoder_;

@@ -119,7 +119,7 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   PlanRequest request;
   request.budget_bytes = budget_bytes;
   request.process_bytes = std::max(process.rss_bytes, process.peak_rss_bytes) +
-                          GrowthBytes(num_threads + Engine::kReadThreads);
+                          GrowthBytes(num_threads + FileReader::kMaxThreads);
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;

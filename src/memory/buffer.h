@@ -11,9 +11,9 @@
 
 namespace thimble {
 
-/// Page-aligned memory from the kernel, charged to a budget, zero at first, given back to the
-/// kernel when destroyed. Movable. Pages that are never touched cost nothing but are charged all
-/// the same.
+/// Page-aligned memory from the kernel, in large pages where it has them, charged to a budget, zero
+/// at first, given back to the kernel when destroyed. Movable. Pages that are never touched cost
+/// nothing but are charged all the same.
 class Buffer {
  public:
   Buffer() = default;

@@ -1,6 +1,7 @@
 #include "residency/trunk_schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/error.h"
@@ -11,9 +12,66 @@ namespace {
 
 constexpr uint64_t kAlignment = BlockReader::kAlignment;
 
+uint64_t RoundDown(uint64_t offset) { return offset / kAlignment * kAlignment; }
+
+// A stretch of a file that a block reads: the pages of [begin, end).
+struct Stretch {
+  uint32_t file;
+  uint64_t begin;
+  uint64_t end;
+
+  uint64_t FirstPage() const { return RoundDown(begin); }
+  uint64_t PagesEnd() const { return RoundUp(end, kAlignment); }
+  uint64_t Bytes() const { return PagesEnd() - FirstPage(); }
+  bool Touches(const Stretch& other) const {
+    return file == other.file && FirstPage() <= other.PagesEnd() && other.FirstPage() <= PagesEnd();
+  }
+};
+
+// The stretches that a block reads, none touching another.
+class Stretches {
+ public:
+  void Add(Stretch stretch) {
+    const auto touching = std::partition(parts_.begin(), parts_.end(),
+                                         [&](const Stretch& s) { return !s.Touches(stretch); });
+    for (auto part = touching; part != parts_.end(); ++part) {
+      stretch.begin = std::min(stretch.begin, part->begin);
+      stretch.end = std::max(stretch.end, part->end);
+    }
+    parts_.erase(touching, parts_.end());
+    parts_.push_back(stretch);
+  }
+
+  // Where the data from `offset` on must end to cost at most `room` bytes of further pages. What it
+  // would save to reach one more stretch is left out.
+  uint64_t EndWithin(uint32_t file, uint64_t offset, uint64_t room) const {
+    const uint64_t page = RoundDown(offset);
+    for (const Stretch& part : parts_) {
+      const bool goes_on = part.file == file && part.FirstPage() <= page && page <= part.PagesEnd();
+      if (goes_on) return part.PagesEnd() + room;
+    }
+    return page + room;
+  }
+
+  uint64_t Bytes() const {
+    uint64_t bytes = 0;
+    for (const Stretch& part : parts_) bytes += part.Bytes();
+    return bytes;
+  }
+
+  // In the order of the files.
+  std::vector<Stretch> TakeSorted() {
+    std::ranges::sort(parts_, {}, [](const Stretch& s) { return std::pair(s.file, s.begin); });
+    return std::exchange(parts_, {});
+  }
+
+ private:
+  std::vector<Stretch> parts_;
+};
+
 class Builder {
  public:
-  explicit Builder(uint64_t block_bytes) : block_bytes_(block_bytes / kAlignment * kAlignment) {}
+  explicit Builder(uint64_t block_bytes) : block_bytes_(RoundDown(block_bytes)) {}
 
   void Add(const TrunkEntry& entry) {
     const auto& [tensor, extent, granule] = entry;
@@ -44,10 +102,11 @@ class Builder {
   }
 
   size_t RowsThatFit(const TensorExtent& extent, size_t row, size_t granule) const {
-    const uint64_t slack = (extent.offset + row * extent.RowBytes()) % kAlignment;
-    const uint64_t room = block_bytes_ - open_.bytes;
-    if (room <= slack) return 0;
-    const uint64_t fit = (room - slack) / extent.RowBytes();
+    const uint64_t offset = extent.offset + row * extent.RowBytes();
+    const uint64_t room = block_bytes_ - stretches_.Bytes();
+    const uint64_t end = stretches_.EndWithin(extent.file, offset, room);
+    if (end <= offset) return 0;
+    const uint64_t fit = (end - offset) / extent.RowBytes();
     return std::min<uint64_t>(fit / granule * granule, extent.rows - row);
   }
 
@@ -58,27 +117,45 @@ class Builder {
     piece.tensor = tensor;
     piece.first_row = row;
     piece.rows = {TrunkFormat(extent.dtype), rows, extent.cols, nullptr, nullptr};
-    piece.read = AlignedRead(extent.file, offset, bytes);
-    piece.read_offset = open_.bytes;
-    piece.data_offset = open_.bytes + (offset - piece.read.offset);
-    open_.bytes += piece.read.bytes;
+    schedule_.pieces.push_back(piece);
+    places_.push_back({extent.file, offset, offset + bytes});
+    stretches_.Add(places_.back());
     open_.read_bytes += bytes;
     ++open_.num_pieces;
-    schedule_.pieces.push_back(piece);
   }
 
   void CloseBlock() {
     if (open_.num_pieces > 0) {
+      LayOut();
       schedule_.bytes += open_.bytes;
       schedule_.max_block_bytes = std::max(schedule_.max_block_bytes, open_.bytes);
       schedule_.blocks.push_back(open_);
     }
-    open_ = {schedule_.pieces.size(), 0, 0, 0};
+    places_.clear();
+    open_ = {schedule_.pieces.size(), 0, schedule_.reads.size(), 0, 0, 0};
   }
 
-  uint64_t block_bytes_;
+  // Puts the reads of the open block one after the other, and says where its pieces come to lie.
+  void LayOut() {
+    for (const Stretch& stretch : stretches_.TakeSorted()) {
+      const ReadRequest request =
+          AlignedRead(stretch.file, stretch.begin, stretch.end - stretch.begin);
+      for (size_t i = 0; i < places_.size(); ++i) {
+        if (!stretch.Touches(places_[i])) continue;
+        schedule_.pieces[open_.first_piece + i].data_offset =
+            open_.bytes + (places_[i].begin - request.offset);
+      }
+      schedule_.reads.push_back({request, open_.bytes});
+      open_.bytes += request.bytes;
+      ++open_.num_reads;
+    }
+  }
+
+  const uint64_t block_bytes_;
   TrunkSchedule schedule_;
-  TrunkBlock open_ = {0, 0, 0, 0};
+  TrunkBlock open_ = {0, 0, 0, 0, 0, 0};
+  std::vector<Stretch> places_;  // of the open block's pieces
+  Stretches stretches_;          // what the open block reads
   bool in_head_ = false;
 };
 

@@ -19,20 +19,27 @@ struct TrunkEntry {
   size_t granule;
 };
 
-/// Some rows of one tensor, and the read that brings them.
+/// Some rows of one tensor.
 struct TrunkPiece {
   TensorAddress tensor;
   size_t first_row;
   WeightMatrix rows;  // data is null: it lies at data_offset of the block's memory
-  ReadRequest read;   // out is null: the data goes to read_offset of the block's memory
-  uint64_t read_offset;
-  uint64_t data_offset;  // read_offset plus what alignment adds in front
+  uint64_t data_offset;
 };
 
-/// Pieces that are read, held and dropped together.
+/// A read that brings one or more pieces of a block.
+struct TrunkRead {
+  ReadRequest request;    // out is null: the data goes to block_offset of the block's memory
+  uint64_t block_offset;  // a multiple of BlockReader::kAlignment
+};
+
+/// Pieces that are read, held and dropped together. What lies next to each other in a file, or has
+/// a page in common, is one read, whatever the order of the pieces.
 struct TrunkBlock {
   size_t first_piece;
   size_t num_pieces;
+  size_t first_read;
+  size_t num_reads;
   uint64_t bytes;       // of memory, a multiple of BlockReader::kAlignment
   uint64_t read_bytes;  // of the tensors themselves
 };
@@ -42,6 +49,7 @@ struct TrunkBlock {
 /// the model and the block size, and never change a result: rows are computed one by one.
 struct TrunkSchedule {
   std::vector<TrunkPiece> pieces;
+  std::vector<TrunkRead> reads;
   std::vector<TrunkBlock> blocks;
   size_t head_block = 0;  // first block after the layers
   uint64_t bytes = 0;     // memory for all blocks

@@ -229,14 +229,14 @@ bool TrunkStream::NextToRead(size_t* block) {
 }
 
 void TrunkStream::Submit(size_t block, std::byte* data, ReadPriority priority, ReadBatch& batch) {
-  const TrunkBlock& reads = schedule_.blocks[block];
+  const TrunkBlock& parts = schedule_.blocks[block];
   requests_.clear();
-  for (size_t i = 0; i < reads.num_pieces; ++i) {
-    const TrunkPiece& piece = schedule_.pieces[reads.first_piece + i];
-    requests_.push_back(piece.read);
-    requests_.back().out = data + piece.read_offset;
+  for (size_t i = 0; i < parts.num_reads; ++i) {
+    const TrunkRead& read = schedule_.reads[parts.first_read + i];
+    requests_.push_back(read.request);
+    requests_.back().out = data + read.block_offset;
   }
-  read_bytes_ += reads.read_bytes;
+  read_bytes_ += parts.read_bytes;
   reader_.Submit(requests_, priority, batch);
 }
 

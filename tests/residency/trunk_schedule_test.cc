@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/byte_size.h"
@@ -29,6 +32,15 @@ class TrunkScheduleTest : public testing::TestWithParam<Architecture> {
             2 * least, 3 * least, 50'000, 64 * kKiB, kMiB,         64 * kMiB};
   }
 
+  static std::span<const TrunkPiece> PiecesOf(const TrunkSchedule& schedule,
+                                              const TrunkBlock& block) {
+    return std::span(schedule.pieces).subspan(block.first_piece, block.num_pieces);
+  }
+  static std::span<const TrunkRead> ReadsOf(const TrunkSchedule& schedule,
+                                            const TrunkBlock& block) {
+    return std::span(schedule.reads).subspan(block.first_read, block.num_reads);
+  }
+
   const Checkpoint& checkpoint_ = SmallCheckpoint(GetParam());
 };
 
@@ -53,22 +65,58 @@ TEST_P(TrunkScheduleTest, HoldsEveryTensorOnceInOrder) {
   }
 }
 
-TEST_P(TrunkScheduleTest, ReadsWhatEachPieceNeedsAndAlignsIt) {
+TEST_P(TrunkScheduleTest, ReadsWhatEachPieceNeeds) {
   const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
   for (const uint64_t block_bytes : BlockSizes()) {
-    for (const TrunkPiece& piece : Build(block_bytes).pieces) {
-      const auto tensor = std::ranges::find(trunk, piece.tensor, &TrunkTensor::address);
-      const TensorExtent& extent = tensor->extent;
-      const uint64_t first = extent.offset + piece.first_row * extent.RowBytes();
-      EXPECT_EQ(piece.read.file, extent.file);
-      EXPECT_EQ(piece.read.offset % kAlign, 0U);
-      EXPECT_EQ(piece.read.bytes % kAlign, 0U);
-      EXPECT_EQ(piece.read_offset % kAlign, 0U);
-      EXPECT_EQ(piece.read.offset + (piece.data_offset - piece.read_offset), first);
-      EXPECT_EQ(piece.read.offset + piece.read.needed_bytes,
-                first + piece.rows.rows * extent.RowBytes());
-      EXPECT_EQ(piece.read.bytes, RoundUp<uint64_t>(piece.read.needed_bytes, kAlign));
-      EXPECT_LT(first - piece.read.offset, kAlign);
+    const TrunkSchedule schedule = Build(block_bytes);
+    for (const TrunkBlock& block : schedule.blocks) {
+      for (const TrunkPiece& piece : PiecesOf(schedule, block)) {
+        const auto tensor = std::ranges::find(trunk, piece.tensor, &TrunkTensor::address);
+        const TensorExtent& extent = tensor->extent;
+        const uint64_t first = extent.offset + piece.first_row * extent.RowBytes();
+        const uint64_t end = first + piece.rows.rows * extent.RowBytes();
+        // One read brings all of it, to where the piece says.
+        EXPECT_EQ(std::ranges::count_if(ReadsOf(schedule, block),
+                                        [&](const TrunkRead& read) {
+                                          const ReadRequest& request = read.request;
+                                          return request.file == extent.file &&
+                                                 request.offset <= first &&
+                                                 end <= request.offset + request.needed_bytes &&
+                                                 read.block_offset + (first - request.offset) ==
+                                                     piece.data_offset;
+                                        }),
+                  1);
+      }
+    }
+  }
+}
+
+TEST_P(TrunkScheduleTest, ReadsNothingElseAndNothingTwice) {
+  const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
+  for (const uint64_t block_bytes : BlockSizes()) {
+    const TrunkSchedule schedule = Build(block_bytes);
+    for (const TrunkBlock& block : schedule.blocks) {
+      std::set<std::pair<uint32_t, uint64_t>> pages;
+      for (const TrunkPiece& piece : PiecesOf(schedule, block)) {
+        const auto tensor = std::ranges::find(trunk, piece.tensor, &TrunkTensor::address);
+        const TensorExtent& extent = tensor->extent;
+        const uint64_t first = extent.offset + piece.first_row * extent.RowBytes();
+        const uint64_t end = first + piece.rows.rows * extent.RowBytes();
+        for (uint64_t page = first / kAlign; page * kAlign < end; ++page) {
+          pages.insert({extent.file, page});
+        }
+      }
+      EXPECT_EQ(block.bytes, pages.size() * kAlign);
+      for (const TrunkRead& read : ReadsOf(schedule, block)) {
+        const uint64_t first = read.request.offset / kAlign;
+        const uint64_t count = read.request.bytes / kAlign;
+        for (uint64_t i = 0; i < count; ++i) {
+          EXPECT_EQ(pages.erase({read.request.file, first + i}), 1U);
+        }
+        // Else it would be one read with its neighbour.
+        EXPECT_FALSE(pages.contains({read.request.file, first + count}));
+      }
+      EXPECT_TRUE(pages.empty());
     }
   }
 }
@@ -78,19 +126,27 @@ TEST_P(TrunkScheduleTest, FillsBlocksWithinTheirSize) {
     SCOPED_TRACE(block_bytes);
     const TrunkSchedule schedule = Build(block_bytes);
     size_t next_piece = 0;
+    size_t next_read = 0;
     uint64_t all_bytes = 0;
     uint64_t most = 0;
     for (const TrunkBlock& block : schedule.blocks) {
       EXPECT_EQ(block.first_piece, next_piece);
       EXPECT_GT(block.num_pieces, 0U);
+      EXPECT_EQ(block.first_read, next_read);
       uint64_t bytes = 0;
+      for (const TrunkRead& read : ReadsOf(schedule, block)) {
+        EXPECT_EQ(read.block_offset, bytes);
+        EXPECT_EQ(read.request.offset % kAlign, 0U);
+        EXPECT_EQ(read.request.bytes, RoundUp<uint64_t>(read.request.needed_bytes, kAlign));
+        EXPECT_EQ(read.request.out, nullptr);
+        bytes += read.request.bytes;
+      }
       uint64_t data_bytes = 0;
-      for (; next_piece < block.first_piece + block.num_pieces; ++next_piece) {
-        const TrunkPiece& piece = schedule.pieces[next_piece];
-        EXPECT_EQ(piece.read_offset, bytes);
-        bytes += piece.read.bytes;
+      for (const TrunkPiece& piece : PiecesOf(schedule, block)) {
         data_bytes += DataOf(piece.rows).size();
       }
+      next_piece += block.num_pieces;
+      next_read += block.num_reads;
       EXPECT_EQ(block.bytes, bytes);
       EXPECT_EQ(block.read_bytes, data_bytes);
       EXPECT_LE(bytes, std::max(block_bytes, MinBlock()));
@@ -98,6 +154,7 @@ TEST_P(TrunkScheduleTest, FillsBlocksWithinTheirSize) {
       most = std::max(most, bytes);
     }
     EXPECT_EQ(next_piece, schedule.pieces.size());
+    EXPECT_EQ(next_read, schedule.reads.size());
     EXPECT_EQ(schedule.bytes, all_bytes);
     EXPECT_EQ(schedule.max_block_bytes, most);
   }
@@ -115,7 +172,7 @@ TEST_P(TrunkScheduleTest, StartsABlockForTheHead) {
   }
 }
 
-// A block ends only where not one granule more would fit.
+// A block ends only where not one granule more would fit, were it read by itself.
 TEST_P(TrunkScheduleTest, FillsBlocksAsFarAsTheyGo) {
   const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
   for (const uint64_t block_bytes : BlockSizes()) {
@@ -125,11 +182,31 @@ TEST_P(TrunkScheduleTest, FillsBlocksAsFarAsTheyGo) {
       if (i == schedule.head_block) continue;
       const TrunkPiece& next = schedule.pieces[schedule.blocks[i].first_piece];
       const auto tensor = std::ranges::find(trunk, next.tensor, &TrunkTensor::address);
-      const uint64_t slack = next.data_offset - next.read_offset;
-      const uint64_t granule_bytes = tensor->granule * tensor->extent.RowBytes();
-      EXPECT_GT(schedule.blocks[i - 1].bytes + slack + granule_bytes, size);
+      const TensorExtent& extent = tensor->extent;
+      const uint64_t slack = (extent.offset + next.first_row * extent.RowBytes()) % kAlign;
+      EXPECT_GT(schedule.blocks[i - 1].bytes + slack + tensor->granule * extent.RowBytes(), size);
     }
   }
+}
+
+// The layers of a small model fit into one block each way; what lies in a row is one read.
+TEST_P(TrunkScheduleTest, JoinsWhatLiesInARow) {
+  const TrunkSchedule schedule = Build(64 * kMiB);
+  ASSERT_EQ(schedule.head_block, 1U);
+  ASSERT_EQ(schedule.blocks.size(), 2U);
+  std::vector<std::pair<uint32_t, uint64_t>> ends;  // of the trunk's tensors in the layers
+  std::vector<std::pair<uint32_t, uint64_t>> begins;
+  for (const TrunkTensor& tensor : checkpoint_.Trunk(false)) {
+    begins.emplace_back(tensor.extent.file, tensor.extent.offset / kAlign);
+    ends.emplace_back(tensor.extent.file,
+                      RoundUp(tensor.extent.offset + tensor.extent.Bytes(), kAlign) / kAlign);
+  }
+  std::ranges::sort(begins);
+  std::ranges::sort(ends);
+  size_t runs = 1;
+  for (size_t i = 1; i < begins.size(); ++i) runs += begins[i] > ends[i - 1] ? 1 : 0;
+  EXPECT_EQ(schedule.blocks[0].num_reads, runs);
+  EXPECT_LT(schedule.blocks[0].num_reads, schedule.blocks[0].num_pieces);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrunkScheduleTest,
