@@ -186,7 +186,9 @@ TEST_F(CommandTest, ReadsAsToldAndSaysSo) {
     const auto io = ReadJson(stats_file)["io"].get<std::string>();
     EXPECT_NE(result.err.find("(" + io + ")"), std::string::npos) << result.err;
     // Direct where the kernel and the file system of the tests' folder can do that.
-    if (mode != "direct") EXPECT_NE(io.find("buffered"), std::string::npos) << io;
+    if (mode != "direct") {
+      EXPECT_NE(io.find("buffered"), std::string::npos) << io;
+    }
   }
 }
 

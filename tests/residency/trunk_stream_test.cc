@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "io/file_reader.h"
 #include "residency/checkpoint.h"
 #include "support/expect_error.h"
 #include "support/fault_reader.h"
@@ -82,7 +83,7 @@ class Stream {
   }
   // Reads so far of a block.
   size_t ReadsOf(size_t block) const {
-    return counter_.CountOf(schedule_.pieces[schedule_.blocks[block].first_piece].read);
+    return counter_.CountOf(schedule_.reads[schedule_.blocks[block].first_read].request);
   }
 
  private:
@@ -324,8 +325,8 @@ TEST_F(OneTrunkStreamTest, SpreadsPinnedBlocksOverTheSweep) {
   EXPECT_LE(longest, 3U);
 }
 
-TEST_F(OneTrunkStreamTest, ReadsWithAPreadReader) {
-  const auto reader = OpenPreadReader(checkpoint_.paths(), 4);
+TEST_F(OneTrunkStreamTest, ReadsWithTheReaderOfTheEngine) {
+  const auto reader = OpenReader(checkpoint_.paths(), ReadMode::kAuto);
   for (const Pinned pinned : {Pinned::kNone, Pinned::kHalf, Pinned::kAllNoRing}) {
     Stream stream(checkpoint_, *reader, 3, pinned, 20 * kKiB);
     for (const bool with_head : {true, false, true}) stream.Sweep(with_head);
