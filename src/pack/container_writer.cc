@@ -259,10 +259,24 @@ class Writer {
                                        "it, then run the same command again");
   }
 
+  // Where the writing of a file goes on: after the extents that are there for certain.
+  struct Resume {
+    size_t extent = 0;
+    uint64_t offset = 0;
+  };
+  Resume ResumeAt(size_t file) const {
+    std::error_code none;
+    const uint64_t there = std::filesystem::file_size(PartialPath(PathOf(file)), none);
+    const size_t next = FirstMissing(file, none ? 0 : there);
+    if (next == ExtentsOf(file).first) return {next, 0};
+    const ContainerExtent& last = layout_.extents[next - 1];
+    return {next, last.offset + last.bytes};
+  }
+
   void CountSkipped() {
     for (size_t file = 0; file < layout_.manifest.files.size(); ++file) {
       const uint64_t size = layout_.manifest.files[file].size;
-      skipped_ += IsDone(file) ? 2 * size : size - MissingBytes(file);
+      skipped_ += IsDone(file) ? 2 * size : ResumeAt(file).offset;
     }
     done_ = skipped_;
   }
@@ -281,15 +295,10 @@ class Writer {
 
   void WriteExtents(size_t file, DiskFile& partial) {
     const uint64_t size = layout_.manifest.files[file].size;
-    const uint64_t there = std::min(partial.Size(), size);
-    const auto [first, last] = ExtentsOf(file);
-    size_t next = FirstMissing(file, there);
-    const ContainerExtent& known = layout_.extents[next == first ? first : next - 1];
-    const uint64_t end = next == first ? 0 : known.offset + known.bytes;
-    done_ -= there - std::min(there, end);
-    tail_.Start(partial, end);
-    for (; next < last; ++next) {
-      WriteExtent(next);
+    const Resume resume = ResumeAt(file);
+    tail_.Start(partial, resume.offset);
+    for (size_t i = resume.extent; i < ExtentsOf(file).second; ++i) {
+      WriteExtent(i);
       if (unsynced_ >= options_.sync_bytes) Sync(partial);
     }
     const uint64_t written = tail_.end();

@@ -125,22 +125,24 @@ TEST_F(PackTest, KilledAtAnyStepItGoesOnAndTheFilesAreTheSame) {
   const Files expected = DirectoryBytes(packed());
   const auto to = dir_ / "killed";
   size_t deaths = 0;
-  for (size_t n = 1;; n += 1 + n / 4) {
+  for (size_t n = 1;; n += 1 + n / 2) {
     std::filesystem::remove_all(to);
     if (!PackAndDie(model(), to, n)) break;
     ++deaths;
     PackModel(model(), {to}, SmallSteps(), nullptr);
     ASSERT_TRUE(DirectoryBytes(to) == expected) << "killed at step " << n;
   }
-  EXPECT_GT(deaths, 10U);
+  EXPECT_GT(deaths, 8U);
 }
 
 TEST_F(PackTest, KilledAgainAndAgainItStillEnds) {
   Pack();
   const auto to = dir_ / "killed";
+  // Enough steps to read the largest file back, which starts anew each time.
+  const size_t steps = 60 + std::filesystem::file_size(packed() / "core.bin") / 4096;
   size_t deaths = 0;
-  while (PackAndDie(model(), to, 70)) ++deaths;
-  EXPECT_GT(deaths, 3U);
+  while (PackAndDie(model(), to, steps)) ASSERT_LT(++deaths, 100U);
+  EXPECT_GT(deaths, 2U);
   EXPECT_TRUE(DirectoryBytes(to) == DirectoryBytes(packed()));
 }
 
@@ -202,7 +204,7 @@ TEST_F(PackTest, AFullDriveIsOneErrorAndThePackGoesOnLater) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit = {100'000, 100'000};
+    const rlimit limit = {98'304, 98'304};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
       PackModel(model(), {to}, SmallSteps(), nullptr);
