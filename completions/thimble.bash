@@ -7,13 +7,13 @@ _thimble() {
 
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(
-      compgen -W "run inspect tokenize detokenize eval plan doctor -h --help --version" -- "$word"
+      compgen -W "run inspect tokenize detokenize eval plan doctor pack verify synth -h --help --version" -- "$word"
     )
     return
   fi
 
   case $previous in
-    -m | --model)
+    -m | --model | -o | --output)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       return
@@ -24,13 +24,17 @@ _thimble() {
       return
       ;;
     --arch)
-      mapfile -t COMPREPLY < <(compgen -W "kimi-k3 kimi-linear-48b" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "kimi-k3 kimi-linear-48b k3-small" -- "$word")
+      return
+      ;;
+    --io)
+      mapfile -t COMPREPLY < <(compgen -W "auto direct buffered" -- "$word")
       return
       ;;
     # Their values cannot be listed.
     -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
       --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk | \
-      --drive | --cores | --probe)
+      --drive | --cores | --probe | --layers | --experts | --distinct-layers | --distinct-experts)
       return
       ;;
   esac
@@ -39,7 +43,8 @@ _thimble() {
   case ${COMP_WORDS[1]} in
     run)
       options="$model $engine -p --prompt -f --file --ids -n -c --context -s --seed --temp --top-k
-        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids -v --verbose"
+        --top-p --min-p --repeat-penalty --stop --prefill-chunk --io --stats --logits --out-ids
+        -v --verbose"
       ;;
     inspect) options="$model --json" ;;
     tokenize) options="$model --markup --jsonl" ;;
@@ -47,6 +52,11 @@ _thimble() {
     eval) options="$model $engine -f --file -c --context --json" ;;
     plan) options="$model --arch --memory --drive --cores -c --context --json" ;;
     doctor) options="$model --memory --probe --json" ;;
+    pack) options="$model -o --output" ;;
+    verify) options="$model" ;;
+    synth)
+      options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed"
+      ;;
     *) return ;;
   esac
   mapfile -t COMPREPLY < <(compgen -W "-h --help $options" -- "$word")

@@ -49,6 +49,21 @@ TEST(PublishedModelsTest, KimiK3AgreesWithItsOwnConfigurationFile) {
   EXPECT_EQ(Summarize(ours).active_parameters, Summarize(file).active_parameters);
 }
 
+TEST(PublishedModelsTest, TheLastLayerIsMlaRightAfterAnother) {
+  const ModelConfig k3 = ConfigOf("kimi-k3");
+  EXPECT_EQ(k3.layers[91].mixer, MixerKind::kMla);
+  EXPECT_EQ(k3.layers[92].mixer, MixerKind::kMla);
+  EXPECT_EQ(ConfigOf("k3-small").num_layers(), 13U);
+}
+
+TEST(PublishedModelsTest, ExpertsMayBeFourBit) {
+  ShapeOverrides overrides;
+  overrides.mxfp4_experts = true;
+  const std::string config = PublishedConfig("kimi-linear-48b", overrides);
+  EXPECT_EQ(ParseModelConfig(config, "48b").moe.format, WeightFormat::kMXFP4);
+  EXPECT_EQ(ConfigOf("kimi-linear-48b").moe.format, WeightFormat::kBF16);
+}
+
 TEST(PublishedModelsTest, KimiLinearHasFortyEightBillionParameters) {
   const ModelSummary summary = Summarize(ConfigOf("kimi-linear-48b"));
   EXPECT_EQ(summary.kda_layers, 20U);

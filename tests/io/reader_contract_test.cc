@@ -193,39 +193,6 @@ TEST_P(ReaderContractTest, CompletesWhatIsInFlightWhenItGoes) {
 
 // Behind 200 reads ahead a demanded one would be the last, were they served as they come. How far
 // they are by then depends on what else the machine does, hence the best of many tries.
-TEST_P(ReaderContractTest, ServesDemandBeforeAQueueOfReadsAhead) {
-  constexpr size_t kReads = 200;
-  const size_t bytes = std::min(256 * kKiB, 4 * GetParam().shape.piece_bytes);
-  paths_.push_back(dir_ / "large");
-  WriteText(paths_.back(), "");
-  std::filesystem::resize_file(paths_.back(), kReads * bytes);
-  Reopen();
-  AlignedMemory memory(kReads * bytes);
-  std::vector<ReadRequest> reads;
-  for (size_t i = 0; i < kReads; ++i) {
-    reads.push_back({.file = 4,
-                     .offset = i * bytes,
-                     .bytes = bytes,
-                     .needed_bytes = bytes,
-                     .out = memory.data() + i * bytes});
-  }
-  // A hole like the others: the drive would take longer for this one than for all of them.
-  const ReadRequest read = WithMemory({.file = 4, .bytes = kAlign, .needed_bytes = kAlign});
-  const uint64_t early = kReads * bytes * 3 / 4;
-  uint64_t least = UINT64_MAX;
-  for (int attempt = 0; attempt < 50 && least > early; ++attempt) {
-    const uint64_t before = reader_->read_bytes();
-    ReadBatch ahead(monitor_);
-    ReadBatch demand(monitor_);
-    reader_->Submit(reads, ReadPriority::kAhead, ahead);
-    reader_->Submit({&read, 1}, ReadPriority::kDemand, demand);
-    demand.Await();
-    least = std::min(least, reader_->read_bytes() - before);
-    ahead.Await();
-  }
-  EXPECT_LE(least, early);
-}
-
 TEST_P(ReaderContractTest, ReadsBeyondTwoAndFourGiB) {
   const std::string mark = "beyond";
   const std::vector<uint64_t> places = {2 * kGiB - kAlign, 2 * kGiB, 4 * kGiB, 4 * kGiB + kAlign};

@@ -140,24 +140,5 @@ TEST(SynthTest, Mxfp4WeightsHaveTheDeviationAskedFor) {
 
 // ---- published shapes
 
-TEST(PublishedModelsTest, TheShapesAreThePublishedOnes) {
-  const auto config = [](const char* name) {
-    return ParseModelConfig(PublishedConfig(name), name);
-  };
-  const ModelConfig k3 = config("kimi-k3");
-  EXPECT_EQ(k3.num_layers(), 93U);
-  EXPECT_EQ(k3.layers[92].mixer, MixerKind::kMla);
-  EXPECT_EQ(k3.layers[91].mixer, MixerKind::kMla);
-  EXPECT_EQ(k3.layers[0].feed_forward, FeedForwardKind::kDense);
-  const ModelConfig linear = config("kimi-linear-48b");
-  size_t num_mla = 0;
-  for (const LayerSpec& spec : linear.layers) num_mla += spec.mixer == MixerKind::kMla ? 1 : 0;
-  EXPECT_EQ(linear.num_layers(), 27U);
-  EXPECT_EQ(num_mla, 7U);
-  EXPECT_EQ(linear.moe.format, WeightFormat::kMXFP4);
-  EXPECT_FALSE(linear.kda.gate_lower_bound.has_value());
-  EXPECT_EQ(config("k3-small").num_layers(), 13U);
-}
-
 }  // namespace
 }  // namespace thimble
