@@ -62,7 +62,7 @@ TEST(EmbeddedModelTest, RunWithoutAModelWritesWordsOfEnglish) {
 // It was trained on dialogues, so it opens and closes its channels and ends its message by itself.
 TEST(EmbeddedModelTest, AnswersInItsChannelsAndStops) {
   const std::string prompt =
-      "<|open|>message role=\"user\"<|sep|>Hello<|close|>message<|sep|><|end_of_msg|>"
+      "<|open|>message role=\"user\"<|sep|>Thank you<|close|>message<|sep|><|end_of_msg|>"
       "<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>";
   const auto result = Program::Run({"run", "--ids", MarkupIds(prompt), "-n", "300", "--out-ids"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -74,7 +74,7 @@ TEST(EmbeddedModelTest, AnswersInItsChannelsAndStops) {
 
 TEST(EmbeddedModelTest, BitsPerByteEqualThoseOfTheTrainingCode) {
   if (kSanitized) GTEST_SKIP() << "a minute's work without sanitizers, many with them";
-  const double trained = ReadJson(kMini / "figures.json")["bits_per_byte"];
+  const double trained = ReadJson(kMini / "figures.json")["heldout_bits_per_byte"];
   const auto result = Program::Run({"eval", "-f", (kMini / "heldout.txt").string(), "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const double found = Json::parse(result.out)["bits_per_byte"];

@@ -151,9 +151,9 @@ class TrunkStreamTest : public testing::TestWithParam<Shape> {
   void ForEachStream(const F& visit) {
     for (const size_t ring_slots : {2, 3, 4, 5}) {
       if (pinned_ == Pinned::kAllNoRing && ring_slots > 2) continue;
-      if (shuffled_ && ring_slots % 3 == 0) continue;
+      if (shuffled_ && ring_slots % 2 == 1) continue;
       for (const uint64_t block_bytes : {uint64_t{0}, 20 * kKiB, 64 * kKiB, kMiB}) {
-        if (shuffled_ && block_bytes == 20 * kKiB) continue;
+        if (shuffled_ && block_bytes != 64 * kKiB) continue;
         SCOPED_TRACE(testing::Message() << ring_slots << " slots of " << block_bytes);
         Readers readers(checkpoint_, shuffled_);
         Stream stream(checkpoint_, readers.top(), ring_slots, pinned_, block_bytes);
@@ -248,7 +248,7 @@ TEST_P(TrunkStreamTest, FinishesItsReadsWhenItGoes) {
 TEST_P(TrunkStreamTest, RecoversFromAnyFailedRead) {
   for (const size_t ring_slots : {2, 4}) {
     size_t reads = 1;
-    for (size_t fails_at = 0; fails_at < reads; fails_at += 1 + fails_at / (shuffled_ ? 3 : 8)) {
+    for (size_t fails_at = 0; fails_at < reads; fails_at += 1 + fails_at / (shuffled_ ? 1 : 8)) {
       SCOPED_TRACE(testing::Message() << ring_slots << " slots, read " << fails_at << " fails");
       Readers readers(checkpoint_, shuffled_);
       Stream stream(checkpoint_, readers.top(), ring_slots, pinned_, 20 * kKiB);
@@ -277,10 +277,7 @@ TEST_P(TrunkStreamTest, RecoversOnceTheDriveDoes) {
     for (int i = 0; i < 3; ++i) {
       ExpectError(ErrorCode::kRuntime, {"injected"}, [&] { stream.Sweep(true); });
     }
-    stream->BeginSweep(true);
-    stream->BeginSweep(true);  // waits for the reads, so that none fails from here on
-    readers.failing.FailAll(false);
-    stream->BeginSweep(true);
+    readers.failing.FailAll(false);  // while reads are in flight: some may fail yet
     stream.Sweep(true);
     stream.Sweep(false);
   });

@@ -92,7 +92,7 @@ class ShuffledReader final : public BlockReader {
   void Work() {
     ReadMonitor monitor;
     while (const auto job = Take()) {
-      for (uint64_t pauses = random_() % 4; pauses > 0; --pauses) std::this_thread::yield();
+      random_.discard(random_() % 1000);  // a pause; yielding to a busy machine takes far longer
       ReadBatch batch(monitor);
       std::string failure;
       inner_.Submit({&job->request, 1}, job->priority, batch);
@@ -114,17 +114,26 @@ class ShuffledReader final : public BlockReader {
   std::thread thread_;
 };
 
-/// Fails reads when told to, and leaves 0x5a in their memory.
+/// Fails reads when told to, and leaves 0x5a in their memory. May be told from any thread.
 class FailingReader final : public BlockReader {
  public:
   FailingReader(BlockReader& inner, std::vector<std::filesystem::path> paths)
       : inner_(inner), paths_(std::move(paths)) {}
 
   /// The read after `count` more fails; those after it do not.
-  void FailAfter(size_t count) { reads_left_ = count; }
-  void FailAll(bool fail) { fail_all_ = fail; }
+  void FailAfter(size_t count) {
+    const std::lock_guard lock(mutex_);
+    reads_left_ = count;
+  }
+  void FailAll(bool fail) {
+    const std::lock_guard lock(mutex_);
+    fail_all_ = fail;
+  }
   /// How many reads have failed.
-  size_t num_failed() const { return num_failed_; }
+  size_t num_failed() const {
+    const std::lock_guard lock(mutex_);
+    return num_failed_;
+  }
 
   void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
               ReadBatch& batch) override {
@@ -133,7 +142,6 @@ class FailingReader final : public BlockReader {
         inner_.Submit({&request, 1}, priority, batch);
         continue;
       }
-      ++num_failed_;
       std::memset(request.out, 0x5a, request.bytes);
       batch.Expect(1);
       batch.Finish("reading " + paths_[request.file].string() + " at byte " +
@@ -143,18 +151,20 @@ class FailingReader final : public BlockReader {
 
  private:
   bool NextFails() {
-    if (fail_all_) return true;
-    if (!reads_left_) return false;
-    if (*reads_left_ > 0) {
+    const std::lock_guard lock(mutex_);
+    const bool due = reads_left_ == 0;
+    if (due) {
+      reads_left_.reset();
+    } else if (reads_left_) {
       --*reads_left_;
-      return false;
     }
-    reads_left_.reset();
-    return true;
+    if (due || fail_all_) ++num_failed_;
+    return due || fail_all_;
   }
 
   BlockReader& inner_;
   std::vector<std::filesystem::path> paths_;
+  mutable std::mutex mutex_;  // guards what follows
   std::optional<size_t> reads_left_;
   bool fail_all_ = false;
   size_t num_failed_ = 0;
