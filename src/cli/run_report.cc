@@ -42,6 +42,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["major_faults"] = memory.major_faults;
   json["minor_faults"] = memory.minor_faults;
   json["io_wait_s"] = stats.io_wait_seconds;
+  json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
   json["threads"] = engine.num_threads();
   json["ids"] = result.ids;
@@ -58,10 +59,10 @@ void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResul
       prompt_tokens, FormatSeconds(result.prefill_seconds),
       Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
       FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
-  fmt::print(stderr, "memory {} at most, of {} granted; read {}, waited {} for the drive\n",
+  fmt::print(stderr, "memory {} at most, of {} granted; read {} ({}), waited {} for the drive\n",
              FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
              FormatBytes(stats.trunk_read_bytes + stats.expert_read_bytes),
-             FormatSeconds(stats.io_wait_seconds));
+             engine.ReaderDescription(), FormatSeconds(stats.io_wait_seconds));
   if (stats_file.empty()) return;
   OutputFile file(stats_file);
   const std::string text = StatsJson(engine, prompt_tokens, result).dump(2) + "\n";

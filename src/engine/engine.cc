@@ -11,9 +11,6 @@
 namespace thimble {
 namespace {
 
-// Reads in flight at once; two keep a drive busy, a few more hide the small ones.
-constexpr size_t kReadThreads = 4;
-
 // What the process may still grow by outside the budget: pages of code not yet touched, stacks,
 // buffers of the standard library.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
@@ -36,8 +33,8 @@ MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store,
   const ProcessMemory process = ReadProcessMemory();
   PlanRequest request;
   request.budget_bytes = budget_bytes;
-  request.process_bytes =
-      std::max(process.rss_bytes, process.peak_rss_bytes) + GrowthBytes(num_threads + kReadThreads);
+  request.process_bytes = std::max(process.rss_bytes, process.peak_rss_bytes) +
+                          GrowthBytes(num_threads + FileReader::kMaxThreads);
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;
@@ -63,7 +60,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Tensor
       pool_(options.num_threads != 0 ? options.num_threads : UsablePhysicalCores()),
       plan_(PlanFor(model.config, store_, options, budget_.limit_bytes(), pool_.num_threads())),
       process_(budget_.Reserve("process", plan_.items.at("process"))),
-      reader_(OpenPreadReader(PathsOf(store_), kReadThreads)),
+      reader_(OpenReader(PathsOf(store_), options.read_mode)),
       trunk_(model.config, store_, TrunkSchedule::Build(model.config, store_, plan_.block_bytes),
              {plan_.ring_slots, plan_.pinned_bytes}, kernels_, *reader_, monitor_, budget_),
       experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_,

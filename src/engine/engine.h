@@ -14,7 +14,7 @@
 #include "engine/model_directory.h"
 #include "engine/sampler.h"
 #include "format/tensor_store.h"
-#include "io/block_reader.h"
+#include "io/file_reader.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 #include "model/decoder.h"
@@ -38,6 +38,8 @@ struct EngineOptions {
   std::optional<size_t> prefill_chunk;
   /// Logits of every position of a prompt will be asked for, not only of the last.
   bool all_logits = false;
+  /// How the weights are read: changes the speed, never a result.
+  ReadMode read_mode = ReadMode::kAuto;
 };
 
 /// What the engine has read and waited for since it was opened.
@@ -69,6 +71,8 @@ class Engine {
   /// What the budget is used for, by name.
   std::map<std::string, uint64_t> Ledger() const { return budget_.Ledger(); }
   EngineStats stats() const;
+  /// How the weights are read, in words.
+  std::string ReaderDescription() const { return reader_->Describe(); }
 
   /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.
   Sampler NewSampler(const SamplingOptions& options) {
@@ -88,7 +92,7 @@ class Engine {
   MemoryPlan plan_;
   Reservation process_;
   ReadMonitor monitor_;
-  std::unique_ptr<BlockReader> reader_;
+  std::unique_ptr<FileReader> reader_;
   TrunkStream trunk_;
   ExpertCache experts_;
   Decoder decoder_;

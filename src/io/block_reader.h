@@ -2,10 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "io/read_batch.h"
 
@@ -19,7 +16,8 @@ enum class ReadPriority : uint8_t {
 
 /// One read of [offset, offset + bytes) of a file into caller-owned memory. Offsets, lengths and
 /// memory are multiples of BlockReader::kAlignment, so the range may pass the end of the file; of
-/// its bytes the first `needed_bytes` must exist.
+/// its bytes the first `needed_bytes` must exist. What the rest of the memory holds afterwards is
+/// not defined.
 struct ReadRequest {
   uint32_t file = 0;  // index into the files that the reader was opened with
   uint64_t offset = 0;
@@ -41,10 +39,5 @@ class BlockReader {
   virtual void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
                       ReadBatch& batch) = 0;
 };
-
-/// A reader of threads that call pread(2) through the page cache. Opens all files;
-/// Error(kBadModel) where one cannot be opened.
-std::unique_ptr<BlockReader> OpenPreadReader(const std::vector<std::filesystem::path>& files,
-                                             size_t num_threads);
 
 }  // namespace thimble

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,28 +18,46 @@ namespace {
 
 // Linux transfers at most this much in one read; larger requests come back short.
 constexpr size_t kMaxReadBytes = size_t{1} << 30;
+constexpr size_t kPageBytes = 4096;
 
 [[noreturn]] void FailOpen(const std::filesystem::path& path, const std::string& reason) {
   throw Error(ErrorCode::kBadModel, "cannot open " + path.string() + ": " + reason);
 }
 
+// The descriptor, or a negative errno.
+int OpenDescriptor(const std::filesystem::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  return descriptor < 0 ? -errno : descriptor;
+}
+
+// The size of an open regular file; closes any other.
+uint64_t SizeOf(const std::filesystem::path& path, int descriptor) {
+  struct stat status = {};
+  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(status.st_mode)) return static_cast<uint64_t>(status.st_size);
+  ::close(descriptor);
+  if (error != 0) FailOpen(path, std::strerror(error));
+  FailOpen(path, S_ISDIR(status.st_mode) ? "it is a directory, expected a file"
+                                         : "it is not a regular file");
+}
+
 }  // namespace
 
 File File::Open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) FailOpen(path, std::strerror(errno));
-  struct stat status = {};
-  if (::fstat(descriptor, &status) != 0) {
-    const int error = errno;
-    ::close(descriptor);
-    FailOpen(path, std::strerror(error));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    ::close(descriptor);
-    FailOpen(path, S_ISDIR(status.st_mode) ? "it is a directory, expected a file"
-                                           : "it is not a regular file");
-  }
-  return File(path, descriptor, static_cast<uint64_t>(status.st_size));
+  const int descriptor = OpenDescriptor(path, 0);
+  if (descriptor < 0) FailOpen(path, std::strerror(-descriptor));
+  return File(path, descriptor, SizeOf(path, descriptor));
+}
+
+std::optional<File> File::OpenDirect(const std::filesystem::path& path) {
+  const int descriptor = OpenDescriptor(path, O_DIRECT);
+  if (descriptor == -EINVAL) return std::nullopt;
+  if (descriptor < 0) FailOpen(path, std::strerror(-descriptor));
+  File file(path, descriptor, SizeOf(path, descriptor));
+  // Some file systems take the flag and refuse the reads.
+  alignas(kPageBytes) std::array<std::byte, kPageBytes> page;
+  if (::pread(descriptor, page.data(), page.size(), 0) < 0 && errno == EINVAL) return std::nullopt;
+  return file;
 }
 
 File::~File() {
@@ -66,17 +85,27 @@ void File::ReadAt(uint64_t offset, size_t bytes, void* out) const {
     if (got > 0) {
       done += static_cast<size_t>(got);
     } else if (got == 0) {
-      throw Error(ErrorCode::kRuntime,
-                  path_.string() + " ends at byte " + std::to_string(offset + done) +
-                      ", expected " + std::to_string(bytes - done) +
-                      " bytes more: it was shortened while in use, or is not fully downloaded");
+      throw Error(ErrorCode::kRuntime, DescribeShortage(offset + done, offset + bytes));
     } else if (errno != EINTR) {
-      throw Error(ErrorCode::kRuntime, "reading " + path_.string() + " at byte " +
-                                           std::to_string(offset + done) +
-                                           " failed: " + std::strerror(errno) +
-                                           "; check the drive and its cable, then run again");
+      throw Error(ErrorCode::kRuntime, DescribeFailure(offset + done, errno));
     }
   }
+}
+
+std::string File::DescribeFailure(uint64_t offset, int error) const {
+  return "reading " + path_.string() + " at byte " + std::to_string(offset) +
+         " failed: " + std::strerror(error) + "; check the drive and its cable, then run again";
+}
+
+std::string File::DescribeShortage(uint64_t offset, uint64_t end) const {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) return DescribeFailure(offset, errno);
+  const auto size_now = static_cast<uint64_t>(status.st_size);
+  // All of the file is there, and still the drive gave nothing.
+  if (size_now >= end) return DescribeFailure(offset, EIO);
+  return path_.string() + " ends at byte " + std::to_string(size_now) + ", expected " +
+         std::to_string(end - size_now) +
+         " bytes more: it was shortened while in use, or is not fully downloaded";
 }
 
 std::string ReadTextFile(const std::filesystem::path& path, uint64_t max_bytes) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace thimble {
@@ -13,6 +14,8 @@ class File {
   /// Opens `path`; Error(kBadModel) naming it and the system's reason where that fails or it is not
   /// a regular file.
   static File Open(const std::filesystem::path& path);
+  /// The same, past the page cache (O_DIRECT); nothing where the file system cannot do that.
+  static std::optional<File> OpenDirect(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -25,6 +28,11 @@ class File {
   /// Reads exactly [offset, offset + bytes) into `out`, through short reads and EINTR. Error
   /// (kRuntime) naming file and offset where the file ends early or the device fails.
   void ReadAt(uint64_t offset, size_t bytes, void* out) const;
+
+  /// What to tell the user where a read at byte `offset` failed with `error`, an errno.
+  std::string DescribeFailure(uint64_t offset, int error) const;
+  /// The same where a read that needed the bytes up to `end` brought none at `offset`.
+  std::string DescribeShortage(uint64_t offset, uint64_t end) const;
 
  private:
   File(std::filesystem::path path, int descriptor, uint64_t size)

@@ -98,6 +98,7 @@ TEST_F(CommandTest, WrongUsageIsExplained) {
   ExpectFailure(Run({"run", "--ids", "1,x"}), kUsage, {"x"});
   ExpectFailure(Run({"run", "-p", "a", "--memory", "plenty"}), kUsage, {"1.5G", "plenty"});
   ExpectFailure(Run({"run", "-p", "a", "-t", "0"}), kUsage, {"threads"});
+  ExpectFailure(Run({"run", "-p", "a", "--io", "fast"}), kUsage, {"--io", "direct", "fast"});
   ExpectFailure(Run({"run", "-p", "a", "--temp", "-1"}), kUsage, {"--temp"});
   ExpectFailure(Run({"run", "-p", "abcdef", "-c", "3"}), kUsage, {"6 tokens", "raise -c"});
   ExpectFailure(Run({"run", "-p", "a", "-c", "100001"}), kUsage, {"100000 tokens"});
@@ -151,6 +152,7 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
   EXPECT_EQ(stats["budget_bytes"], 1000000000);
   EXPECT_EQ(stats["ids"].size(), 4U);
   EXPECT_TRUE(stats["simd"].is_string());
+  EXPECT_EQ(stats["io"], "pread, buffered, depth 4 x 4 MiB");
   EXPECT_EQ(stats["read_bytes"].get<uint64_t>(),
             stats["trunk_read_bytes"].get<uint64_t>() + stats["expert_read_bytes"].get<uint64_t>());
   uint64_t ledger = 0;
@@ -160,6 +162,22 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
   std::string ids;
   for (const Json& id : stats["ids"]) ids += (ids.empty() ? "" : ",") + id.dump();
   EXPECT_EQ(result.out, ids + "\n");
+}
+
+TEST_F(CommandTest, ReadsAsToldAndSaysSo) {
+  const auto stats_file = dir_ / "stats.json";
+  std::string expected;
+  for (const std::string mode : {"auto", "buffered", "direct"}) {
+    const auto result = Run({"run", "--ids", "1,2,3", "-n", "4", "--out-ids", "--io", mode,
+                             "--stats", stats_file.string()});
+    ASSERT_EQ(result.exit_code, kFine) << result.err;
+    if (expected.empty()) expected = result.out;
+    EXPECT_EQ(result.out, expected) << mode;
+    const auto io = ReadJson(stats_file)["io"].get<std::string>();
+    EXPECT_NE(result.err.find("(" + io + ")"), std::string::npos) << result.err;
+    // Direct where the kernel and the file system of the tests' folder can do that.
+    EXPECT_TRUE(mode == "direct" || io.find("buffered") != std::string::npos) << io;
+  }
 }
 
 TEST_F(CommandTest, LogitsAreWrittenForEveryPromptPosition) {

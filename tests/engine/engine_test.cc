@@ -126,6 +126,18 @@ TEST_P(FixtureTest, BitsDependOnNeitherChunkThreadsNorBudget) {
   }
 }
 
+TEST_P(FixtureTest, BitsDoNotDependOnHowTheWeightsAreRead) {
+  const ModelDirectory model = ModelDirectory::Open(Dir());
+  const auto tokens = Prompts()[3]["tokens"].get<std::vector<TokenId>>();
+  const std::vector<float> expected = AllLogits(model, {}, tokens);
+  for (const ReadMode mode : {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered}) {
+    EngineOptions options;
+    options.read_mode = mode;
+    EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
+        << Engine::Open(model, options)->ReaderDescription();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Reference, FixtureTest, ::testing::Values("k3-small", "kimi-linear-small"),
                          [](const auto& test) {
                            return std::string(test.param).substr(0, 2) == "k3" ? "KimiK3"

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/block_reader.h"
+
+namespace thimble {
+
+/// How the files of a model are read.
+enum class ReadMode : uint8_t {
+  kAuto,      // small models buffered, others direct
+  kDirect,    // past the page cache: the drive's own speed, and no memory beside the budget
+  kBuffered,  // through the page cache: fast where the machine has room for the whole model
+};
+
+/// A BlockReader of files: owns their descriptors and the threads that wait for the drive.
+class FileReader : public BlockReader {
+ public:
+  /// Threads of any reader, each asleep in the kernel nearly all of the time.
+  static constexpr size_t kMaxThreads = 4;
+
+  /// How it reads, in words: "io_uring, direct, depth 4 x 4 MiB".
+  virtual std::string Describe() const = 0;
+  /// Bytes that came so far, with what alignment adds. Any thread.
+  virtual uint64_t read_bytes() const = 0;
+};
+
+/// Opens all files, in the best way that the kernel and their file system allow: io_uring with
+/// O_DIRECT; without io_uring, threads that call pread(2) with O_DIRECT; without O_DIRECT, the same
+/// through the page cache. Describe() says which it became. Direct reads of large models are
+/// measured first, a few tens of milliseconds with 16 MiB of memory, to choose how many reads of
+/// what size are in flight. Error(kBadModel) where a file cannot be opened.
+std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& files,
+                                       ReadMode mode);
+
+}  // namespace thimble

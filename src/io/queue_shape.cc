@@ -1,0 +1,111 @@
+#include "io/queue_shape.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "io/file.h"
+#include "io/uring_reader.h"
+
+namespace thimble {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// From the gentlest on. Beyond 32 MiB in flight no single drive gains, and demanded reads wait.
+constexpr std::array<QueueShape, 2> kShapes = {{{4, 4 * kMiB}, {8, 4 * kMiB}}};
+constexpr size_t kSampleBytes = 32 * kMiB;
+// Less than a sample: its halves are read to the same memory, since nobody looks at them.
+constexpr size_t kMemoryBytes = 16 * kMiB;
+// A sample of a drive below this rate would take a tenth of a second.
+constexpr double kSlowBytesPerSecond = 200e6;
+// After this long no further round begins.
+constexpr std::chrono::milliseconds kPatience{20};
+constexpr int kMaxRounds = 3;
+// What a gentler shape may lose against the fastest.
+constexpr double kNearEnough = 0.95;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// Reads stretches at random places: what lies where a run before this one read may be held in a
+// cache of the drive or of the host.
+class Sampler {
+ public:
+  explicit Sampler(const std::filesystem::path& file)
+      : file_(file),
+        size_(File::Open(file).size()),
+        memory_(static_cast<std::byte*>(::operator new(kMemoryBytes, kAlignment))) {
+    THIMBLE_CHECK(size_ >= 2 * kSampleBytes);
+    // Large pages, as the memory has that weights are read to.
+    ::madvise(memory_.get(), kMemoryBytes, MADV_HUGEPAGE);
+  }
+
+  // Bytes a second of a stretch.
+  double Rate(const QueueShape& shape, size_t bytes) {
+    std::vector<File> files;
+    if (auto file = File::OpenDirect(file_)) files.push_back(std::move(*file));
+    const auto reader = files.empty() ? nullptr : TryNewUringReader(&files, shape);
+    if (reader == nullptr) return 0;
+    std::uniform_int_distribution<uint64_t> block(0, (size_ - bytes) / BlockReader::kAlignment);
+    const uint64_t begin = block(random_) * BlockReader::kAlignment;
+    ReadMonitor monitor;
+    ReadBatch batch(monitor);
+    const auto start = Clock::now();
+    for (size_t done = 0; done < bytes; done += kMemoryBytes) {
+      const size_t part = std::min(bytes - done, kMemoryBytes);
+      const ReadRequest request = {
+          .offset = begin + done, .bytes = part, .needed_bytes = part, .out = memory_.get()};
+      reader->Submit({&request, 1}, ReadPriority::kDemand, batch);
+    }
+    batch.Await();
+    return static_cast<double>(bytes) / Seconds(Clock::now() - start);
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{2 * kMiB};
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
+  };
+
+  const std::filesystem::path file_;
+  const uint64_t size_;
+  std::unique_ptr<std::byte, Free> memory_;
+  std::mt19937_64 random_{std::random_device{}()};
+};
+
+}  // namespace
+
+std::string FormatShape(const QueueShape& shape) {
+  const bool whole = shape.piece_bytes % kMiB == 0;
+  return std::to_string(shape.depth) + " x " +
+         std::to_string(shape.piece_bytes / (whole ? kMiB : kKiB)) + (whole ? " MiB" : " KiB");
+}
+
+QueueShape MeasureShape(const std::filesystem::path& file) {
+  Sampler sampler(file);
+  const QueueShape usual;
+  if (sampler.Rate(usual, usual.piece_bytes) < kSlowBytesPerSecond) return usual;
+  std::array<double, kShapes.size()> best = {};
+  const auto start = Clock::now();
+  // Round by round, since what else the machine does changes the rate from one moment to the next.
+  for (int round = 0; round < kMaxRounds && Clock::now() - start < kPatience; ++round) {
+    for (size_t i = 0; i < kShapes.size(); ++i) {
+      best[i] = std::max(best[i], sampler.Rate(kShapes[i], kSampleBytes));
+    }
+  }
+  const double fastest = *std::max_element(best.begin(), best.end());
+  for (size_t i = 0; i < kShapes.size(); ++i) {
+    if (best[i] >= kNearEnough * fastest) return kShapes[i];
+  }
+  return usual;
+}
+
+}  // namespace thimble
