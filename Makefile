@@ -26,7 +26,9 @@ bench:
 	@scripts/install-deps.sh bench
 	@cmake --preset bench --log-level=WARNING
 	@cmake --build --preset bench
-	@set -e; for bench in build/bench/bench/*_bench; do "$$bench" $(ARGS_BENCH); done
+	@build/bench/bench/kernels_bench $(ARGS_BENCH)
+	@build/bench/bench/tokenizer_bench $(ARGS_BENCH)
+	@build/bench/bench/io_bench
 
 fuzz:
 	@scripts/install-deps.sh fuzz

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSmallModelBytes = 256 * kMB;
 // Direct reads are measured on the largest file, where it has room for samples that do not overlap.
 constexpr uint64_t kMeasurableBytes = 64 * kMiB;
-constexpr QueueShape kThreadShape = {FileReader::kMaxThreads, 2 * kMiB};
+constexpr QueueShape kThreadShape = {FileReader::kMaxThreads, 4 * kMiB};
 
 std::vector<File> OpenAll(const std::vector<std::filesystem::path>& paths) {
   std::vector<File> files;

@@ -24,7 +24,7 @@ class FileReader : public BlockReader {
   /// Threads of any reader, each asleep in the kernel nearly all of the time.
   static constexpr size_t kMaxThreads = 4;
 
-  /// How it reads, in words: "io_uring, direct, depth 4 x 2 MiB".
+  /// How it reads, in words: "io_uring, direct, depth 4 x 4 MiB".
   virtual std::string Describe() const = 0;
   /// Bytes that came so far, with what alignment adds. Any thread.
   virtual uint64_t read_bytes() const = 0;

@@ -20,16 +20,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// From the gentlest on. Beyond 16 MiB in flight no single drive gains, and demanded reads wait.
-constexpr std::array<QueueShape, 3> kShapes = {{{2, 2 * kMiB}, {4, 2 * kMiB}, {4, 4 * kMiB}}};
-constexpr size_t kSampleBytes = 16 * kMiB;
+// From the gentlest on. Beyond 32 MiB in flight no single drive gains, and demanded reads wait.
+constexpr std::array<QueueShape, 2> kShapes = {{{4, 4 * kMiB}, {8, 4 * kMiB}}};
+constexpr size_t kSampleBytes = 32 * kMiB;
+// Less than a sample: its halves are read to the same memory, since nobody looks at them.
+constexpr size_t kMemoryBytes = 16 * kMiB;
 // A sample of a drive below this rate would take a tenth of a second.
 constexpr double kSlowBytesPerSecond = 200e6;
 // After this long no further round begins.
 constexpr std::chrono::milliseconds kPatience{20};
 constexpr int kMaxRounds = 3;
 // What a gentler shape may lose against the fastest.
-constexpr double kNearEnough = 0.9;
+constexpr double kNearEnough = 0.95;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -40,25 +42,29 @@ class Sampler {
   explicit Sampler(const std::filesystem::path& file)
       : file_(file),
         size_(File::Open(file).size()),
-        memory_(static_cast<std::byte*>(::operator new(kSampleBytes, kAlignment))) {
-    THIMBLE_CHECK(size_ >= 4 * kSampleBytes);
+        memory_(static_cast<std::byte*>(::operator new(kMemoryBytes, kAlignment))) {
+    THIMBLE_CHECK(size_ >= 2 * kSampleBytes);
     // Large pages, as the memory has that weights are read to.
-    ::madvise(memory_.get(), kSampleBytes, MADV_HUGEPAGE);
+    ::madvise(memory_.get(), kMemoryBytes, MADV_HUGEPAGE);
   }
 
-  // Bytes a second of a stretch read in one request.
+  // Bytes a second of a stretch.
   double Rate(const QueueShape& shape, size_t bytes) {
     std::vector<File> files;
     if (auto file = File::OpenDirect(file_)) files.push_back(std::move(*file));
     const auto reader = files.empty() ? nullptr : TryNewUringReader(&files, shape);
     if (reader == nullptr) return 0;
-    ReadRequest request = {.bytes = bytes, .needed_bytes = bytes, .out = memory_.get()};
     std::uniform_int_distribution<uint64_t> block(0, (size_ - bytes) / BlockReader::kAlignment);
-    request.offset = block(random_) * BlockReader::kAlignment;
+    const uint64_t begin = block(random_) * BlockReader::kAlignment;
     ReadMonitor monitor;
     ReadBatch batch(monitor);
     const auto start = Clock::now();
-    reader->Submit({&request, 1}, ReadPriority::kDemand, batch);
+    for (size_t done = 0; done < bytes; done += kMemoryBytes) {
+      const size_t part = std::min(bytes - done, kMemoryBytes);
+      const ReadRequest request = {
+          .offset = begin + done, .bytes = part, .needed_bytes = part, .out = memory_.get()};
+      reader->Submit({&request, 1}, ReadPriority::kDemand, batch);
+    }
     batch.Await();
     return static_cast<double>(bytes) / Seconds(Clock::now() - start);
   }

@@ -14,10 +14,10 @@ namespace thimble {
 /// small ones.
 struct QueueShape {
   size_t depth = 4;
-  size_t piece_bytes = 2 * kMiB;
+  size_t piece_bytes = 4 * kMiB;
 };
 
-/// "4 x 2 MiB".
+/// "4 x 4 MiB".
 std::string FormatShape(const QueueShape& shape);
 
 /// The gentlest shape that reads `file` about as fast as any, by a measurement past the page cache,

@@ -162,7 +162,7 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
   EXPECT_EQ(stats["budget_bytes"], 1000000000);
   EXPECT_EQ(stats["ids"].size(), 4U);
   EXPECT_TRUE(stats["simd"].is_string());
-  EXPECT_EQ(stats["io"], "pread, buffered, depth 4 x 2 MiB");
+  EXPECT_EQ(stats["io"], "pread, buffered, depth 4 x 4 MiB");
   EXPECT_EQ(stats["read_bytes"].get<uint64_t>(),
             stats["trunk_read_bytes"].get<uint64_t>() + stats["expert_read_bytes"].get<uint64_t>());
   uint64_t ledger = 0;
