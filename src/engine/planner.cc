@@ -21,9 +21,9 @@ namespace {
 // buffers of the standard library, the trunk's schedule.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
 
-// Rows as long as the trunk's, enough of them that no core's own cache holds its share.
+// Rows as long as the trunk's, as many of them as fill more than a core's share of most caches.
 constexpr size_t kCols = 4096;
-constexpr size_t kRows = 4096;
+constexpr uint64_t kWeightBytes = 64 * kMiB;
 constexpr size_t kBatch = 32;  // tokens of a wide sweep
 constexpr size_t kPieceRows = 64;
 constexpr size_t kMaxPieces = 1024;
@@ -35,7 +35,7 @@ class Trial {
   explicit Trial(size_t num_threads)
       : pool_(num_threads),
         budget_(256 * kMiB),
-        weights_(budget_, "trial weights", kRows * kCols * 2),
+        weights_(budget_, "trial weights", kWeightBytes),
         activations_(budget_, "trial activations",
                      (kBatch * kCols + num_threads * kBatch * kPieceRows) * sizeof(float)),
         inputs_(reinterpret_cast<float*>(activations_.data())),
@@ -45,14 +45,12 @@ class Trial {
   }
 
   WeightRate Measure(WeightFormat format) {
-    WeightMatrix matrix = {format, kRows, kCols, Bytes(0), nullptr};
-    uint64_t bytes = kRows * matrix.RowBytes();
-    if (format == WeightFormat::kMXFP4) {
-      matrix.scales = Bytes(bytes);
-      bytes += kRows * (kCols / kMxGroup);
-    }
-    const double row_bytes = static_cast<double>(bytes) / kRows;
-    return {row_bytes * RowsPerSecond(matrix, 1),
+    WeightMatrix matrix = {format, 0, kCols, Bytes(0), nullptr};
+    size_t row_bytes = matrix.RowBytes();
+    if (format == WeightFormat::kMXFP4) row_bytes += kCols / kMxGroup;
+    matrix.rows = kWeightBytes / row_bytes / kPieceRows * kPieceRows;
+    if (format == WeightFormat::kMXFP4) matrix.scales = Bytes(matrix.rows * matrix.RowBytes());
+    return {static_cast<double>(row_bytes) * RowsPerSecond(matrix, 1),
             2.0 * kCols * kBatch * RowsPerSecond(matrix, kBatch)};
   }
 
@@ -76,7 +74,7 @@ class Trial {
   // Of the pieces that one thread multiplies, round and round, until the time is up.
   double MedianSeconds(const WeightMatrix& matrix, size_t thread, size_t num_tokens) const {
     using Clock = std::chrono::steady_clock;
-    const size_t num_pieces = kRows / kPieceRows;
+    const size_t num_pieces = matrix.rows / kPieceRows;
     const size_t first_piece = thread * num_pieces / pool_.num_threads();
     std::array<double, kMaxPieces> seconds;
     size_t count = 0;

@@ -24,9 +24,8 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
 uint64_t UnloadedBytes(const ModelConfig& config);
 
 /// Times the engine's own matrix products on all of `num_threads` threads at once, in about 50 ms:
-/// only the two WeightRates are set. The weights are 34 MB of BF16 and 9 MB of MXFP4; a last-level
-/// cache that holds them flatters the machine. Charges some 35 MB, which are given back, to a
-/// budget of its own.
+/// only the two WeightRates are set. The weights are 67 MB of each format; a last-level cache that
+/// holds them flatters the machine. Charges them, and gives them back, to a budget of its own.
 MachineRates MeasureCompute(size_t num_threads);
 
 }  // namespace thimble
