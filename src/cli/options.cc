@@ -29,7 +29,8 @@ std::optional<uint64_t> ModelOptions::MemoryBytes() const {
 void AddModelOption(CLI::App& app, std::filesystem::path* model) {
   app.add_option(
          "-m,--model", *model,
-         "Model directory, as downloaded (default: the small model that comes with Thimble)")
+         "Model directory, as downloaded or packed (default: the small model that comes with "
+         "Thimble)")
       ->type_name("DIR");
 }
 

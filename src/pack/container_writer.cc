@@ -123,6 +123,7 @@ class Writer {
         observer_(observer),
         budget_(options.chunk_bytes),
         chunk_(budget_, "chunk", options.chunk_bytes) {
+    THIMBLE_CHECK(options.chunk_bytes % DiskFile::kAlignment == 0);
     // Everything is written once and read once.
     total_ = 2 * layout_.TotalBytes();
   }

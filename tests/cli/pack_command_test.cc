@@ -61,11 +61,12 @@ TEST_F(PackCommandTest, WrongUsageIsExplained) {
 }
 
 TEST_F(PackCommandTest, SynthMakesAModelThatRunsAndInspectSaysThatItIsSynthetic) {
-  const auto synth = Program::Run({"synth", "--arch", "k3-small", "--distinct-layers", "1",
-                                   "--distinct-experts", "2", "--seed", "7", "-o", packed_});
+  const auto synth =
+      Program::Run({"synth", "--arch", "k3-small", "--layers", "5", "--distinct-layers", "1",
+                    "--distinct-experts", "2", "--seed", "7", "-o", packed_});
   ASSERT_EQ(synth.exit_code, 0) << synth.err;
   EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
-              AllOf(HasSubstr("synthetic: its 13 layers share 3"), HasSubstr("384 experts share 4"),
+              AllOf(HasSubstr("synthetic: its 5 layers share 3"), HasSubstr("128 experts share 4"),
                     HasSubstr("source: synthetic k3-small seed 7")));
   const auto run = Program::Run({"run", "-m", packed_, "--ids", "1,2", "-n", "3"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
