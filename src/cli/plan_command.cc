@@ -147,8 +147,7 @@ Outlook LookAhead(const PlanOptions& options) {
 std::vector<std::string> Assumptions(const Outlook& outlook) {
   return {
       "reads and arithmetic overlap fully: the slower of the two sets the pace",
-      "uniform routing: each expert is as likely as any other, so a cache hits by its share of "
-      "them",
+      "uniform routing: every expert is equally likely, so a cache hits by its share of them",
       fmt::format("local routing: {:.0f} % of a token's experts are those of the token before it "
                   "(reported by others, not measured here)",
                   100 * kRepeatedExperts),

@@ -216,14 +216,14 @@ void AddSamplingOptions(CLI::App& app, RunOptions* options) {
 }
 
 void AddReadModeOption(CLI::App& app, ReadMode* mode) {
-  static const std::map<std::string, ReadMode> kModes = {
+  static const std::map<std::string, ReadMode> modes = {
       {"auto", ReadMode::kAuto}, {"direct", ReadMode::kDirect}, {"buffered", ReadMode::kBuffered}};
   app.add_option_function<std::string>(
-         "--io", [mode](const std::string& name) { *mode = kModes.at(name); },
+         "--io", [mode](const std::string& name) { *mode = modes.at(name); },
          "Read weights past the page cache (direct), through it (buffered), or small models "
          "buffered and others direct (default: auto); changes the speed, never the text")
       ->type_name("MODE")
-      ->check(CLI::IsMember(kModes));
+      ->check(CLI::IsMember(modes));
 }
 
 }  // namespace
