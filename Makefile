@@ -1,6 +1,6 @@
 # All set-up, on a fresh Debian 12: `make run` or `make test`. Each installs the packages it needs.
 
-ARGS ?= -p "In the beginning" -n 120 --temp 0.8 --seed 1
+ARGS ?= -p "And it came to pass" -n 90 --temp 0.7 --top-p 0.9 --seed 1
 FUZZ_SECONDS ?= 60
 
 .PHONY: help run test bench fuzz format tidy clean
