@@ -203,7 +203,7 @@ std::vector<ConfigFields> ConfigFields::ObjectList(const char* key) const {
   for (const Json& item : *value) {
     Check(item.is_object(), key, "a list of objects");
     const std::string place = prefix_ + key + "[" + std::to_string(list.size()) + "].";
-    list.push_back({item, source_, place});
+    list.emplace_back(item, source_, place);
   }
   return list;
 }

@@ -228,6 +228,7 @@ Descriptor NamelessFile(const std::filesystem::path& folder) {
 DriveProbe ProbeDrive(const std::vector<std::filesystem::path>& files,
                       std::span<std::byte> scratch) {
   std::vector<File> open;
+  open.reserve(files.size());
   for (const auto& path : files) open.push_back(File::Open(path));
   return ProbeFiles(open, scratch);
 }

@@ -21,6 +21,7 @@ constexpr QueueShape kThreadShape = {FileReader::kMaxThreads, 4 * kMiB};
 
 std::vector<File> OpenAll(const std::vector<std::filesystem::path>& paths) {
   std::vector<File> files;
+  files.reserve(paths.size());
   for (const auto& path : paths) files.push_back(File::Open(path));
   return files;
 }

@@ -35,7 +35,7 @@ class FileReader : public BlockReader {
 /// through the page cache. Describe() says which it became. Direct reads of large models are
 /// measured first, a few tens of milliseconds with 16 MiB of memory, to choose how many reads of
 /// what size are in flight. Error(kBadModel) where a file cannot be opened.
-std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& files,
+std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& paths,
                                        ReadMode mode);
 
 }  // namespace thimble

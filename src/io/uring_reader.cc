@@ -61,7 +61,7 @@ class WakeUp {
   WakeUp& operator=(const WakeUp&) = delete;
 
   bool open() const { return descriptor_ >= 0; }
-  void Signal() {
+  void Signal() const {
     const uint64_t one = 1;
     while (::write(descriptor_, &one, sizeof(one)) < 0 && errno == EINTR) {
     }

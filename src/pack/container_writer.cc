@@ -227,10 +227,12 @@ class Writer {
 
   // Extents of a file as [first, last).
   std::pair<size_t, size_t> ExtentsOf(size_t file) const {
-    const auto range = std::ranges::equal_range(
-        layout_.extents, file, {}, [](const auto& extent) { return size_t{extent.file}; });
-    const auto index = [&](auto at) { return static_cast<size_t>(at - layout_.extents.begin()); };
-    return {index(range.begin()), index(range.end())};
+    const auto first_of = [&](size_t number) {
+      const auto at = std::ranges::lower_bound(
+          layout_.extents, number, {}, [](const auto& extent) { return size_t{extent.file}; });
+      return static_cast<size_t>(at - layout_.extents.begin());
+    };
+    return {first_of(file), first_of(file + 1)};
   }
 
   // The first extent of a file that is not there for certain.

@@ -22,8 +22,9 @@ std::optional<Journal::Entry> ParseLine(std::string_view line) {
   const auto [space, error] = std::from_chars(line.data(), last, entry.extent);
   if (error != std::errc() || space == last || *space != ' ') return std::nullopt;
   if (std::from_chars(space + 1, last, entry.checksum, 16).ec != std::errc()) return std::nullopt;
-  const std::string expected = LineOf(entry);
-  if (line != std::string_view(expected).substr(0, expected.size() - 1)) return std::nullopt;
+  std::string expected = LineOf(entry);
+  expected.pop_back();
+  if (line != expected) return std::nullopt;
   return entry;
 }
 
@@ -42,7 +43,8 @@ Journal::Journal(const std::filesystem::path& path, const std::string& identity,
 }
 
 void Journal::Load(const std::string& head) {
-  std::string text(file_->Size(), '\0');
+  std::string text;
+  text.resize(file_->Size());
   file_->ReadAt(0, text.size(), text.data());
   if (!text.starts_with(head)) {
     throw Error(ErrorCode::kUsage,
@@ -54,7 +56,7 @@ void Journal::Load(const std::string& head) {
   while (at < text.size()) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) break;
-    const auto entry = ParseLine(std::string_view(text).substr(at, end - at));
+    const auto entry = ParseLine(text.substr(at, end - at));
     if (!entry || entry->extent >= checksums_.size()) break;
     checksums_[entry->extent] = entry->checksum;
     at = end + 1;

@@ -34,24 +34,24 @@ double NormalCdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752); }
 
 // The inverse of NormalCdf, by Acklam's rational approximation (relative error below 1.2e-9).
 double NormalQuantile(double p) {
-  constexpr std::array a = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
+  constexpr std::array kA = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
                             1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
-  constexpr std::array b = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
+  constexpr std::array kB = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
                             6.680131188771972e+01, -1.328068155288572e+01};
-  constexpr std::array c = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
+  constexpr std::array kC = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
                             -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
-  constexpr std::array d = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
+  constexpr std::array kD = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
                             3.754408661907416e+00};
   if (p > 0.5) return -NormalQuantile(1 - p);
   if (p < 0.02425) {
     const double q = std::sqrt(-2 * std::log(p));
-    return (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) /
-           ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1);
+    return (((((kC[0] * q + kC[1]) * q + kC[2]) * q + kC[3]) * q + kC[4]) * q + kC[5]) /
+           ((((kD[0] * q + kD[1]) * q + kD[2]) * q + kD[3]) * q + 1);
   }
   const double q = p - 0.5;
   const double r = q * q;
-  return (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
-         (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
+  return (((((kA[0] * r + kA[1]) * r + kA[2]) * r + kA[3]) * r + kA[4]) * r + kA[5]) * q /
+         (((((kB[0] * r + kB[1]) * r + kB[2]) * r + kB[3]) * r + kB[4]) * r + 1);
 }
 
 double Quantile(const Distribution& distribution, double p) {
@@ -96,11 +96,11 @@ void FillPart(uint64_t start, const T* table, uint64_t first, std::span<std::byt
 
 // The code of E2M1 nearest to `value`.
 uint8_t NearestCode(double value) {
-  constexpr std::array magnitudes = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  constexpr std::array kMagnitudes = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   size_t best = 0;
-  for (size_t code = 1; code < magnitudes.size(); ++code) {
-    if (std::abs(std::abs(value) - magnitudes[code]) <
-        std::abs(std::abs(value) - magnitudes[best])) {
+  for (size_t code = 1; code < kMagnitudes.size(); ++code) {
+    if (std::abs(std::abs(value) - kMagnitudes[code]) <
+        std::abs(std::abs(value) - kMagnitudes[best])) {
       best = code;
     }
   }

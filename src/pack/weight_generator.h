@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/dtype.h"
@@ -30,7 +31,9 @@ struct Distribution {
   Kind kind = Kind::kNormal;
   double mean = 0;
   double deviation = 1;
-  auto operator<=>(const Distribution&) const = default;
+  bool operator<(const Distribution& other) const {
+    return std::tie(kind, mean, deviation) < std::tie(other.kind, other.mean, other.deviation);
+  }
 };
 
 /// Random weights as functions of their place: any part of a tensor can be made at any time, in any

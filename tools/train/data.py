@@ -8,7 +8,7 @@ import corpus
 from bpe import Tokenizer
 from dialogues import Maker
 
-SHARES = {"kjv": 0.66, "moby": 0.07, "sotu": 0.07, "dialogue": 0.20}
+SHARES = {"kjv": 0.58, "moby": 0.06, "sotu": 0.06, "dialogue": 0.30}
 DIALOGUES = 14000
 
 

@@ -94,6 +94,8 @@ class Run:
         self.start, self.tokens, self.seconds = saved["step"], saved["tokens"], saved["seconds"]
 
     def save(self, step):
+        if not all(p.isfinite().all() for p in self.params):
+            raise FloatingPointError(f"a parameter is no longer finite; {self.checkpoint} is the last good state")
         torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer_state(), "step": step,
                     "tokens": self.tokens, "seconds": self.seconds}, self.checkpoint + ".new")
         os.replace(self.checkpoint + ".new", self.checkpoint)
@@ -162,8 +164,12 @@ def main(folder, steps):
     workers = [mp.Process(target=work, args=(rank, run)) for rank in range(WORKERS)]
     for w in workers:
         w.start()
-    for w in workers:
-        w.join()
+    while any(w.is_alive() for w in workers):
+        time.sleep(1)
+        if any(w.exitcode for w in workers):          # the others wait for it at the barrier
+            for w in workers:
+                w.kill()
+            sys.exit("a worker failed")
 
 
 if __name__ == "__main__":
