@@ -79,7 +79,8 @@ class SynthSource : public ExtentSource {
     const double deviation = 1 / std::sqrt(static_cast<double>(inputs));
     // Codes and scales of a matrix are drawn from one stream.
     const auto matrix = static_cast<uint64_t>(piece.tensor) / 2;
-    const uint64_t tensor = static_cast<uint64_t>(TensorRole::kCount) + uint64_t{4} * use.item + matrix;
+    const uint64_t tensor =
+        static_cast<uint64_t>(TensorRole::kCount) + uint64_t{4} * use.item + matrix;
     const StreamKey key = {seed_, use.layer, tensor};
     const bool is_codes = static_cast<size_t>(piece.tensor) % 2 == 0;
     is_codes ? generator_.FillCodes(key, deviation, first, out)
