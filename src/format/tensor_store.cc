@@ -1,10 +1,12 @@
 #include "format/tensor_store.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "format/container.h"
 #include "format/model_files.h"
@@ -183,6 +185,19 @@ class TensorStore::Builder {
   std::vector<bool> found_;  // [slot]
   std::string shard_;        // the one being read, for messages
 };
+
+uint64_t TensorExtent::RowOffset(size_t row) const {
+  if (!is_coded()) return row * RowBytes();
+  return row == 0 ? 0 : group_ends[CeilDiv(row, group_rows) - 1];
+}
+
+size_t TensorExtent::RowsWithin(size_t row, uint64_t bytes) const {
+  if (!is_coded()) return std::min<uint64_t>(bytes / RowBytes(), rows - row);
+  const uint32_t* first = group_ends + row / group_rows;
+  const uint32_t* last = group_ends + CeilDiv(rows, group_rows);
+  const uint32_t* end = std::upper_bound(first, last, RowOffset(row) + bytes);
+  return std::min(static_cast<size_t>(end - group_ends) * group_rows, rows) - row;
+}
 
 TensorStore::TensorStore(const ModelConfig& config)
     : layers_(config.num_layers(), std::vector<TensorExtent>(kNumRoles)),

@@ -91,6 +91,29 @@ TEST_F(PackTest, LogitsAreTheSameForTheOtherArchitecture) {
   ExpectSameLogits(linear, packed());
 }
 
+TEST_F(PackTest, RawStoresTensorsAsTheyWere) {
+  const PackResult coded = Pack();
+  WriteOptions options;
+  options.raw = true;
+  const auto raw = dir_ / "raw";
+  const PackResult plain = PackModel(model(), {raw}, options, nullptr);
+  EXPECT_EQ(plain.bytes, plain.plain_bytes);
+  EXPECT_LT(coded.bytes, plain.bytes);
+  EXPECT_EQ(coded.plain_bytes, PackModel(model(), {packed()}, {}, nullptr).plain_bytes);
+  ExpectSameLogits(packed(), raw);
+}
+
+TEST_F(PackTest, ADamagedHeadOfACodedGroupIsOneErrorThatNamesIt) {
+  Pack();
+  const Container container = OpenContainer(packed(), ReadModelConfig(packed()));
+  size_t coded = 0;
+  while (TensorOf(container.uses[coded], container.manifest)->group_rows == 0) ++coded;
+  FlipBit(packed() / kCoreFile, container.table.extents[coded].offset + 2);
+  ExpectError(ErrorCode::kBadModel,
+              {"core.bin", std::to_string(container.table.extents[coded].offset), "verify"},
+              [&] { LogitsOf(packed()); });
+}
+
 TEST_F(PackTest, StepsDoNotShowInTheResult) {
   Pack();
   const auto other = dir_ / "other";
