@@ -69,6 +69,8 @@ class TensorStore {
   /// remedy. Where `dir` holds a manifest, it is a container and is checked as strictly; extents of
   /// synthetic ones may then be shared by several layers or experts.
   static TensorStore Open(const std::filesystem::path& dir, const ModelConfig& config);
+  TensorStore(const TensorStore&) = delete;  // extents point into it
+  TensorStore& operator=(const TensorStore&) = delete;
   TensorStore(TensorStore&&) = default;
   TensorStore& operator=(TensorStore&&) = default;
 
@@ -101,8 +103,6 @@ class TensorStore {
   static constexpr int kOffsetBits = 48;
 
   explicit TensorStore(const ModelConfig& config);
-  TensorStore(const TensorStore&) = delete;  // extents point into it
-  TensorStore& operator=(const TensorStore&) = delete;
   static TensorStore OpenPacked(const std::filesystem::path& dir, const ModelConfig& config);
 
   std::vector<ShardFile> files_;
