@@ -166,6 +166,9 @@ class UseTable {
     }
   }
 
+  // For what repeats within a layer: its extents are listed once.
+  void NoteSharing() { shared_ = true; }
+
   std::vector<ExtentUse> Finish(bool says_shared) {
     for (size_t i = 0; i < uses_.size(); ++i) {
       if (uses_[i].kind == ExtentUse::Kind::kNone) {
@@ -506,6 +509,7 @@ std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const Model
     }
     AddLayer(layer, LayerTensors(config, config.layers[i]),
              {ExtentUse::Kind::kExpert, true, i, 0, ExpertBytes(config)}, where, &table);
+    if (layer.distinct_experts < most) table.NoteSharing();
   }
   return table.Finish(manifest.shared_extents);
 }

@@ -18,6 +18,8 @@ namespace thimble {
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kExtentTableFile = "extents.bin";
 inline constexpr const char* kCoreFile = "core.bin";
+/// Beside the others only while a container is being written.
+inline constexpr const char* kJournalFile = "journal.txt";
 inline constexpr std::string_view kContainerFormat = "thimble-container";
 inline constexpr uint64_t kContainerVersion = 2;
 /// Layers, tensors outside them, and experts start at multiples of this.

@@ -24,7 +24,6 @@
 namespace thimble {
 namespace {
 
-constexpr const char* kJournalFile = "journal.txt";
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
 std::string PlaceOf(const std::filesystem::path& path, uint64_t offset) {
