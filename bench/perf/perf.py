@@ -228,8 +228,8 @@ def stored_bytes(model):
 
 
 def make_model(thimble, model, arguments, needed):
-    """Has synth make `model` where it is not there; returns whether it was made. Ends the script
-    where fewer than KEEP_FREE bytes would be left."""
+    """Has synth make `model` where it is not there, its trunk as published, not coded; returns
+    whether it was made. Ends the script where fewer than KEEP_FREE bytes would be left."""
     if (model / "manifest.json").exists():
         print(f"{model}: there already, {size(stored_bytes(model))}")
         return False
@@ -239,6 +239,6 @@ def make_model(thimble, model, arguments, needed):
         sys.exit(f"{model.parent} has {size(free)} free, expected {size(needed + KEEP_FREE)} "
                  "(the model and 20 GB left over): give --dir another drive")
     print(f"making {model}, about {size(needed)}", flush=True)
-    run = Run(thimble, ["synth", *arguments, "-o", model]).need()
+    run = Run(thimble, ["synth", *arguments, "--raw", "-o", model]).need()
     print(f"made in {run.seconds:.0f} s, {size(stored_bytes(model))}", flush=True)
     return True

@@ -22,6 +22,7 @@ inline void WriteSparseContainer(const std::filesystem::path& dir,
   const ModelConfig config = ParseModelConfig(config_text, "config.json");
   LayoutOptions options;
   options.source = "holes";
+  options.code = false;
   options.stored = [&](size_t, const TensorSpec& spec) {
     return ContainerTensor{std::string(spec.name), PublishedType(config, spec.role), spec.rows,
                            spec.cols};
