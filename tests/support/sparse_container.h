@@ -28,7 +28,7 @@ inline void WriteSparseContainer(const std::filesystem::path& dir,
                            spec.cols};
   };
   ContainerLayout layout = LayOutContainer(config, options);
-  const std::string table = ExtentTableBytes(layout.extents);
+  const std::string table = ExtentTableBytes({layout.extents, {}});
   layout.manifest.table_checksum = ChecksumOf(table);
   WriteText(dir / "config.json", config_text);
   WriteText(dir / kExtentTableFile, table);
