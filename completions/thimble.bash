@@ -2,7 +2,7 @@
 
 _thimble() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local model="-m --model" engine="-t --threads --memory"
+  local model="-m --model" engine="-t --threads --memory --kv"
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
@@ -31,6 +31,10 @@ _thimble() {
       mapfile -t COMPREPLY < <(compgen -W "auto direct buffered" -- "$word")
       return
       ;;
+    --kv)
+      mapfile -t COMPREPLY < <(compgen -W "f32 bf16 fp8" -- "$word")
+      return
+      ;;
     # Their values cannot be listed.
     -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
       --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk | \
@@ -50,7 +54,7 @@ _thimble() {
     tokenize) options="$model --markup --jsonl" ;;
     detokenize) options="$model --jsonl" ;;
     eval) options="$model $engine -f --file -c --context --json" ;;
-    plan) options="$model --arch --memory --drive --cores -c --context --json" ;;
+    plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
     pack) options="$model -o --output" ;;
     verify) options="$model" ;;

@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <system_error>
 
 #include "base/byte_size.h"
@@ -26,6 +27,14 @@ std::optional<uint64_t> ModelOptions::MemoryBytes() const {
   return memory.empty() ? std::nullopt : ParseByteSize(memory);
 }
 
+EngineOptions ModelOptions::ForEngine() const {
+  EngineOptions engine;
+  engine.memory_bytes = MemoryBytes();
+  engine.num_threads = threads;
+  engine.latents = latents;
+  return engine;
+}
+
 void AddModelOption(CLI::App& app, std::filesystem::path* model) {
   app.add_option(
          "-m,--model", *model,
@@ -41,6 +50,18 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
       ->type_name("N")
       ->check(CLI::Range(size_t{1}, kMaxThreads));
   AddMemoryOption(app, &options->memory);
+  AddLatentsOption(app, &options->latents);
+}
+
+void AddLatentsOption(CLI::App& app, LatentFormat* latents) {
+  static const std::map<std::string, LatentFormat> formats = {
+      {"f32", LatentFormat::kF32}, {"bf16", LatentFormat::kBF16}, {"fp8", LatentFormat::kFP8}};
+  app.add_option_function<std::string>(
+         "--kv", [latents](const std::string& name) { *latents = formats.at(name); },
+         "How the attention's cache stores a context: f32, bf16 in half the memory, fp8 in a "
+         "quarter; the last two change the logits a little (default: f32)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(formats));
 }
 
 void AddMemoryOption(CLI::App& app, std::string* memory) {

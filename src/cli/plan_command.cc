@@ -29,6 +29,7 @@ constexpr size_t kMaxCores = 1024;
 constexpr double kGigabyte = 1e9;
 constexpr std::array<double, 7> kBudgets = {1.5, 3, 8.24, 16, 32, 64, 128};  // GB
 constexpr std::array<double, 4> kDrives = {1, 3.5, 7, 12};                   // GB/s
+constexpr std::array kLatentFormats = {LatentFormat::kF32, LatentFormat::kBF16, LatentFormat::kFP8};
 constexpr std::array<std::pair<const char*, size_t>, 3> kContexts = {
     {{"8K", 8192}, {"128K", 131072}, {"1M", 1048576}}};
 
@@ -39,6 +40,7 @@ struct PlanOptions {
   std::optional<double> drive;  // GB/s
   size_t cores = 0;
   size_t context = kDefaultContext;
+  LatentFormat latents = LatentFormat::kF32;
   bool json = false;
 };
 
@@ -128,7 +130,10 @@ Outlook LookAhead(const PlanOptions& options) {
   const size_t cores = options.cores != 0 ? options.cores : UsablePhysicalCores();
   const uint64_t budget =
       options.memory.empty() ? DefaultMemoryBudget() : ParseByteSize(options.memory).value_or(0);
-  outlook.request = outlook.model.Request(options.context, budget, cores);
+  EngineOptions planned;
+  planned.context = options.context;
+  planned.latents = options.latents;
+  outlook.request = outlook.model.Request(planned, budget, cores);
   outlook.plan = PlanMemory(config, outlook.model.sizes, outlook.request);
   outlook.rates = MeasureCompute(cores);
   ChooseDrive(options.drive, &outlook);
@@ -172,12 +177,21 @@ Json RateJson(const WeightRate& rate) {
   return {{"bytes_per_s", rate.bytes_per_s}, {"flops", rate.flops}};
 }
 
-Json ContextJson(const ModelConfig& config) {
+Json ContextCostJson(const ModelConfig& config, LatentFormat latents) {
   Json json;
-  json["bytes_per_token"] = ContextTokenBytes(config);
-  json["fixed_bytes"] = StateCache::Bytes(config, 0);
+  json["bytes_per_token"] = ContextTokenBytes(config, latents);
   for (const auto& [name, tokens] : kContexts) {
-    json["total_bytes"][name] = StateCache::Bytes(config, tokens);
+    json["total_bytes"][name] = StateCache::Bytes(config, tokens, latents);
+  }
+  return json;
+}
+
+// What a context costs as it is planned, and in every format.
+Json ContextJson(const ModelConfig& config, LatentFormat latents) {
+  Json json = {{"kv", NameOf(latents)}, {"fixed_bytes", StateCache::Bytes(config, 0)}};
+  json.update(ContextCostJson(config, latents));
+  for (const LatentFormat format : kLatentFormats) {
+    json["by_kv"][NameOf(format)] = ContextCostJson(config, format);
   }
   return json;
 }
@@ -226,7 +240,7 @@ Json ToJson(const Outlook& outlook) {
   json["prompt"] = {{"chunk", plan.prefill_chunk},
                     {"bytes_per_token", outlook.prefill.Total() / chunk},
                     {"seconds_per_token", outlook.PrefillSeconds()}};
-  json["context"] = ContextJson(outlook.model.config);
+  json["context"] = ContextJson(outlook.model.config, outlook.request.latents);
   json["choices"] = ChoicesJson(outlook.choices);
   json["assumptions"] = Assumptions(outlook);
   return json;
@@ -237,8 +251,9 @@ Json ToJson(const Outlook& outlook) {
 std::string Size(double bytes) { return FormatBytes(static_cast<uint64_t>(std::llround(bytes))); }
 
 std::string HeadText(const Outlook& outlook) {
-  return fmt::format("{}: {} of memory, context {}, {} cores, drive {} ({})\n", outlook.model.name,
-                     FormatBytes(outlook.request.budget_bytes), outlook.request.context,
+  return fmt::format("{}: {} of memory, context {} in {}, {} cores, drive {} ({})\n",
+                     outlook.model.name, FormatBytes(outlook.request.budget_bytes),
+                     outlook.request.context, NameOf(outlook.request.latents),
                      outlook.request.num_threads, FormatRate(outlook.rates.drive_bytes_per_s),
                      outlook.drive_source);
 }
@@ -302,14 +317,19 @@ std::string ChoicesText(const std::vector<Choice>& choices) {
 }
 
 std::string ContextText(const ModelConfig& config) {
-  std::string text = fmt::format("\na context costs {} a token and {} at any length",
-                                 FormatBytes(ContextTokenBytes(config)),
+  std::string text = fmt::format("\na context costs {} at any length, and in all\n",
                                  FormatBytes(StateCache::Bytes(config, 0)));
-  for (const auto& [name, tokens] : kContexts) {
-    if (tokens > config.max_context) continue;
-    text += fmt::format("; {} for {}", FormatBytes(StateCache::Bytes(config, tokens)), name);
+  for (const LatentFormat format : kLatentFormats) {
+    text += fmt::format("  --kv {:<5} {:>8} a token", NameOf(format),
+                        FormatBytes(ContextTokenBytes(config, format)));
+    for (const auto& [name, tokens] : kContexts) {
+      if (tokens > config.max_context) continue;
+      text +=
+          fmt::format("; {} for {}", FormatBytes(StateCache::Bytes(config, tokens, format)), name);
+    }
+    text += "\n";
   }
-  return text + "\n";
+  return text;
 }
 
 std::string ToText(const Outlook& outlook) {
@@ -351,6 +371,7 @@ void AddPlanCommand(CLI::App& program) {
                  fmt::format("Tokens to make room for (default: {})", kDefaultContext))
       ->type_name("N")
       ->check(CLI::PositiveNumber);
+  AddLatentsOption(app, &options->latents);
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Plan(*options); });
 }

@@ -159,9 +159,7 @@ void Run(RunOptions options) {
   CheckIds(prompt, model.config.vocab_size);
   if (!model.tokenizer) options.out_ids = true;
 
-  EngineOptions engine_options;
-  engine_options.memory_bytes = options.model.MemoryBytes();
-  engine_options.num_threads = options.model.threads;
+  EngineOptions engine_options = options.model.ForEngine();
   engine_options.context = ContextFor(options, model.config, prompt.size());
   engine_options.prefill_chunk = options.prefill_chunk;
   engine_options.read_mode = options.read_mode;

@@ -43,6 +43,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["major_faults"] = memory.major_faults;
   json["minor_faults"] = memory.minor_faults;
   json["io_wait_s"] = stats.io_wait_seconds;
+  json["kv"] = NameOf(engine.options().latents);
   json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
   json["threads"] = engine.num_threads();

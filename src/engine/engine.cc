@@ -50,7 +50,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Tensor
                monitor_, budget_),
       decoder_(model.config,
                {std::max(plan_.prefill_chunk, options.num_sessions), options.num_sessions,
-                pool_.num_threads()},
+                pool_.num_threads(), options.latents},
                kernels_, pool_, trunk_, experts_, budget_) {}
 
 EngineStats Engine::stats() const {
@@ -60,7 +60,7 @@ EngineStats Engine::stats() const {
 
 Session::Session(Engine& engine)
     : engine_(engine),
-      state_(engine.config(), engine.options_.context, engine.budget_),
+      state_(engine.config(), engine.options_.context, engine.budget_, engine.options_.latents),
       logits_buffer_(engine.budget_, "logits",
                      (engine.options_.all_logits ? engine.plan_.logit_rows : 1) *
                          engine.config().vocab_size * sizeof(float)) {

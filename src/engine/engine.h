@@ -38,6 +38,9 @@ struct EngineOptions {
   std::optional<size_t> prefill_chunk;
   /// Logits of every position of a prompt will be asked for, not only of the last.
   bool all_logits = false;
+  /// How the latents of the MLA layers are stored in a session: less memory for a context, and
+  /// logits that differ a little (docs/MODEL.md).
+  LatentFormat latents = LatentFormat::kF32;
   /// How the weights are read: changes the speed, never a result.
   ReadMode read_mode = ReadMode::kAuto;
 };
@@ -77,6 +80,7 @@ class Engine {
   const MemoryPlan& plan() const { return plan_; }
   size_t num_threads() const { return pool_.num_threads(); }
   uint64_t budget_bytes() const { return budget_.limit_bytes(); }
+  const EngineOptions& options() const { return options_; }
   /// What the budget is used for, by name.
   std::map<std::string, uint64_t> Ledger() const { return budget_.Ledger(); }
   EngineStats stats() const;

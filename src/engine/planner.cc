@@ -124,6 +124,7 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   request.num_threads = num_threads;
   request.prefill_chunk = options.prefill_chunk;
   request.all_logits = options.all_logits;
+  request.latents = options.latents;
   return request;
 }
 

@@ -41,10 +41,11 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
     plan.logit_rows = plan.prefill_chunk;
   }
   const DecoderLimits limits = {std::max(plan.prefill_chunk, request.num_sessions),
-                                request.num_sessions, request.num_threads};
+                                request.num_sessions, request.num_threads, request.latents};
   plan.items = {
       {"process", request.process_bytes},
-      {"session state", request.num_sessions * StateCache::Bytes(config, request.context)},
+      {"session state",
+       request.num_sessions * StateCache::Bytes(config, request.context, request.latents)},
       {"workspace", Decoder::WorkspaceBytes(config, limits)},
       {"logits", request.num_sessions * LogitBytes(config, plan.logit_rows)},
       {"sampler", request.num_sessions * request.sampler_bytes},

@@ -8,6 +8,7 @@
 
 #include "format/model_config.h"
 #include "format/tensor_store.h"
+#include "kernels/latents.h"
 #include "residency/weight_layout.h"
 
 namespace thimble {
@@ -42,6 +43,7 @@ struct PlanRequest {
   // Absent: chosen by the plan. With all_logits fewer, where their logits would not fit.
   std::optional<size_t> prefill_chunk;
   bool all_logits = false;  // logits of every prompt position are wanted
+  LatentFormat latents = LatentFormat::kF32;
 };
 
 /// What memory is used for: decided once, when a model is opened, from sizes alone.

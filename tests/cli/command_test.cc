@@ -192,6 +192,22 @@ TEST_F(CommandTest, ReadsAsToldAndSaysSo) {
   }
 }
 
+TEST_F(CommandTest, ANarrowCacheTakesLessOfTheLedger) {
+  const auto stats_file = dir_ / "stats.json";
+  std::map<std::string, uint64_t> state;
+  for (const std::string kv : {"f32", "bf16", "fp8"}) {
+    const auto result = Run({"run", "--ids", "1,2,3", "-n", "4", "--out-ids", "-c", "2000", "--kv",
+                             kv, "--stats", stats_file.string()});
+    ASSERT_EQ(result.exit_code, kFine) << result.err;
+    const Json stats = ReadJson(stats_file);
+    EXPECT_EQ(stats["kv"], kv);
+    state[kv] = stats["budget_ledger"]["session state"];
+  }
+  EXPECT_GT(state["f32"], state["bf16"]);
+  EXPECT_GT(state["bf16"], state["fp8"]);
+  ExpectFailure(Run({"run", "--ids", "1", "--kv", "int4"}), kUsage, {"--kv", "bf16", "int4"});
+}
+
 TEST_F(CommandTest, LogitsAreWrittenForEveryPromptPosition) {
   std::string first;
   for (const char* chunk : {"1", "2", "512"}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -127,6 +128,49 @@ TEST_P(FixtureTest, BitsDependOnNeitherChunkThreadsNorBudget) {
   }
 }
 
+// |a - b| / |b|, the median over the rows. The median, since a router that chooses another expert
+// after a tiny change moves single rows by far.
+double MedianDifference(const std::vector<float>& a, const std::vector<float>& b, size_t width) {
+  std::vector<double> differences;
+  for (size_t row = 0; row < b.size(); row += width) {
+    double difference = 0;
+    double norm = 0;
+    for (size_t i = row; i < row + width; ++i) {
+      difference += std::pow(double{a[i]} - double{b[i]}, 2);
+      norm += std::pow(double{b[i]}, 2);
+    }
+    differences.push_back(std::sqrt(difference / norm));
+  }
+  std::sort(differences.begin(), differences.end());
+  return differences[differences.size() / 2];
+}
+
+// The bounds are twice what was measured (docs/MODEL.md).
+TEST_P(FixtureTest, NarrowLatentsChangeTheLogitsALittleAndAlwaysTheSame) {
+  const ModelDirectory model = ModelDirectory::Open(Dir());
+  const auto tokens = Prompts()[3]["tokens"].get<std::vector<TokenId>>();
+  const std::vector<float> exact = AllLogits(model, {}, tokens);
+  const std::pair<LatentFormat, double> bounds[] = {{LatentFormat::kBF16, 0.005},
+                                                    {LatentFormat::kFP8, 0.065}};
+  for (const auto& [format, bound] : bounds) {
+    EngineOptions options;
+    options.latents = format;
+    const std::vector<float> expected = AllLogits(model, options, tokens);
+    ASSERT_EQ(expected.size(), exact.size());
+    const double difference = MedianDifference(expected, exact, model.config.vocab_size);
+    EXPECT_GT(difference, 0) << NameOf(format);
+    EXPECT_LT(difference, bound) << NameOf(format);
+    for (const size_t chunk : {1, 7, 512}) {
+      for (const size_t threads : {1, 2}) {
+        options.prefill_chunk = chunk;
+        options.num_threads = threads;
+        EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
+            << NameOf(format) << ", chunk " << chunk << ", threads " << threads;
+      }
+    }
+  }
+}
+
 TEST_P(FixtureTest, BitsDoNotDependOnHowTheWeightsAreRead) {
   const ModelDirectory model = ModelDirectory::Open(Dir());
   const auto tokens = Prompts()[3]["tokens"].get<std::vector<TokenId>>();
@@ -178,13 +222,17 @@ class BudgetTest : public ::testing::Test {
 };
 
 TEST_F(BudgetTest, EveryBudgetFromTheSmallestOnGivesTheSameBits) {
-  const std::vector<float> expected = AllLogits(*model_, {}, tokens_);
-  EngineOptions options;
-  const uint64_t least = SmallestBudget(options);
-  // A little room: the process itself grows between two engines of one program.
-  for (uint64_t extra = kMB; extra < 8 * kMB; extra += 512 * kKiB) {
-    options.memory_bytes = least + extra;
-    EXPECT_TRUE(SameBits(expected, AllLogits(*model_, options, tokens_))) << extra;
+  for (const LatentFormat format : {LatentFormat::kF32, LatentFormat::kBF16, LatentFormat::kFP8}) {
+    EngineOptions options;
+    options.latents = format;
+    const std::vector<float> expected = AllLogits(*model_, options, tokens_);
+    const uint64_t least = SmallestBudget(options);
+    // A little room: the process itself grows between two engines of one program.
+    for (uint64_t extra = kMB; extra < 8 * kMB; extra += 512 * kKiB) {
+      options.memory_bytes = least + extra;
+      EXPECT_TRUE(SameBits(expected, AllLogits(*model_, options, tokens_)))
+          << NameOf(format) << ", " << extra;
+    }
   }
 }
 

@@ -100,12 +100,13 @@ class KimiK3PlanTest : public testing::Test {
     EXPECT_EQ(plan.items.at("pinned trunk"), plan.pinned_bytes);
     EXPECT_EQ(plan.items.at("expert slots"),
               (plan.expert_window + plan.cached_experts) * sizes_.expert_slot_bytes);
-    EXPECT_EQ(plan.items.at("session state"),
-              request_.num_sessions * StateCache::Bytes(config_, request_.context));
+    EXPECT_EQ(
+        plan.items.at("session state"),
+        request_.num_sessions * StateCache::Bytes(config_, request_.context, request_.latents));
     EXPECT_EQ(plan.items.at("logits"),
               request_.num_sessions * plan.logit_rows * config_.vocab_size * sizeof(float));
     const DecoderLimits limits = {std::max(plan.prefill_chunk, request_.num_sessions),
-                                  request_.num_sessions, request_.num_threads};
+                                  request_.num_sessions, request_.num_threads, request_.latents};
     EXPECT_EQ(plan.items.at("workspace"), Decoder::WorkspaceBytes(config_, limits));
   }
 
@@ -131,6 +132,20 @@ TEST_F(KimiK3PlanTest, WorksWithTheVeryBudgetThatARefusalNames) {
         EXPECT_THROW(Plan(floor - kMB), Error);
       }
     }
+  }
+}
+
+TEST_F(KimiK3PlanTest, NarrowLatentsLeaveMemoryForWeights) {
+  request_.context = 131'072;
+  const uint64_t budget = 32 * kGB;
+  const MemoryPlan wide = Plan(budget);
+  for (const LatentFormat format : {LatentFormat::kBF16, LatentFormat::kFP8}) {
+    request_.latents = format;
+    const MemoryPlan narrow = Plan(budget);
+    ExpectSound(narrow, budget);
+    const uint64_t saved = wide.items.at("session state") - narrow.items.at("session state");
+    EXPECT_GE(saved, 24U * 576 * 2 * request_.context);
+    EXPECT_GT(narrow.pinned_bytes, wide.pinned_bytes + saved / 2);
   }
 }
 
