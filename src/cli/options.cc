@@ -3,10 +3,12 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <system_error>
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "cli/output.h"
 #include "io/file.h"
 
 namespace thimble::cli {
@@ -14,6 +16,37 @@ namespace {
 
 constexpr size_t kMaxThreads = 1024;
 constexpr uint64_t kMaxTextBytes = kGiB;
+
+// Progress on standard error while a model is opened: a line for each kind of work.
+class LoadProgress {
+ public:
+  void operator()(const char* what, uint64_t done, uint64_t total) {
+    if (line_ == nullptr || what_ != what) {
+      what_ = what;
+      line_ = std::make_shared<ProgressLine>();
+    }
+    line_->ShowBytes(what_, done, total, 0);
+    if (done == total) line_->Clear();
+  }
+
+ private:
+  std::string what_;
+  std::shared_ptr<ProgressLine> line_;
+};
+
+void AddReadModeOption(CLI::App& app, ReadMode* mode) {
+  static const std::map<std::string, ReadMode> modes = {{"auto", ReadMode::kAuto},
+                                                        {"direct", ReadMode::kDirect},
+                                                        {"buffered", ReadMode::kBuffered},
+                                                        {"mmap", ReadMode::kMapped}};
+  app.add_option_function<std::string>(
+         "--io", [mode](const std::string& name) { *mode = modes.at(name); },
+         "Read weights past the page cache (direct), through it (buffered), map its own pages "
+         "(mmap), or small models buffered and others direct (default: auto); changes the speed, "
+         "never the text")
+      ->type_name("MODE")
+      ->check(CLI::IsMember(modes));
+}
 
 }  // namespace
 
@@ -32,6 +65,10 @@ EngineOptions ModelOptions::ForEngine() const {
   engine.memory_bytes = MemoryBytes();
   engine.num_threads = threads;
   engine.latents = latents;
+  engine.read_mode = read_mode;
+  engine.check = check;
+  engine.preload = preload;
+  if (check || preload) engine.on_load = LoadProgress();
   return engine;
 }
 
@@ -51,6 +88,12 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
       ->check(CLI::Range(size_t{1}, kMaxThreads));
   AddMemoryOption(app, &options->memory);
   AddLatentsOption(app, &options->latents);
+  AddReadModeOption(app, &options->read_mode);
+  app.add_flag("--preload", options->preload,
+               "Read what the memory lets stay before the first token, not as it is needed");
+  app.add_flag("--check", options->check,
+               "Compare a packed model with its checksums: the trunk first, each expert as it is "
+               "read");
 }
 
 void AddLatentsOption(CLI::App& app, LatentFormat* latents) {

@@ -16,6 +16,9 @@ struct ModelOptions {
   std::string memory;           // as typed; empty: what the machine has, less a reserve
   size_t threads = 0;           // 0: physical cores
   LatentFormat latents = LatentFormat::kF32;
+  ReadMode read_mode = ReadMode::kAuto;
+  bool check = false;
+  bool preload = false;
 
   std::optional<uint64_t> MemoryBytes() const;
   /// An engine's options as far as these say; the rest as by default.

@@ -28,6 +28,9 @@ class StateCache {
   static uint64_t Bytes(const ModelConfig& config, size_t capacity,
                         LatentFormat latents = LatentFormat::kF32);
 
+  /// Its memory, to be locked against swapping.
+  Buffer& buffer() { return buffer_; }
+
   size_t num_tokens() const { return num_tokens_; }
   size_t capacity() const { return capacity_; }
   /// The rows of the MLA layers.

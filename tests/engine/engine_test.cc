@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +16,7 @@
 #include "memory/process_memory.h"
 #include "support/checkpoint_builder.h"
 #include "support/expect_error.h"
+#include "support/file_edit.h"
 #include "support/sanitizers.h"
 #include "support/silent_listener.h"
 #include "support/temp_dir.h"
@@ -36,6 +38,9 @@ std::vector<float> AllLogits(const ModelDirectory& model, EngineOptions options,
   });
   return logits;
 }
+
+constexpr ReadMode kReadModes[] = {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered,
+                                   ReadMode::kMapped};
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -175,11 +180,14 @@ TEST_P(FixtureTest, BitsDoNotDependOnHowTheWeightsAreRead) {
   const ModelDirectory model = ModelDirectory::Open(Dir());
   const auto tokens = Prompts()[3]["tokens"].get<std::vector<TokenId>>();
   const std::vector<float> expected = AllLogits(model, {}, tokens);
-  for (const ReadMode mode : {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered}) {
-    EngineOptions options;
-    options.read_mode = mode;
-    EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
-        << Engine::Open(model, options)->ReaderDescription();
+  for (const ReadMode mode : kReadModes) {
+    for (const bool preload : {false, true}) {
+      EngineOptions options;
+      options.read_mode = mode;
+      options.preload = preload;
+      EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
+          << Engine::Open(model, options)->ReaderDescription() << ", preload " << preload;
+    }
   }
 }
 
@@ -216,6 +224,8 @@ class BudgetTest : public ::testing::Test {
     return ParseByteSize(message.substr(at, message.find(':', at) - at)).value();
   }
 
+  void ExpectPlannedLedger(ReadMode mode) const;
+
   TempDir dir_;
   std::unique_ptr<ModelDirectory> model_;
   std::vector<TokenId> tokens_;
@@ -228,7 +238,8 @@ TEST_F(BudgetTest, EveryBudgetFromTheSmallestOnGivesTheSameBits) {
     const std::vector<float> expected = AllLogits(*model_, options, tokens_);
     const uint64_t least = SmallestBudget(options);
     // A little room: the process itself grows between two engines of one program.
-    for (uint64_t extra = kMB; extra < 8 * kMB; extra += 512 * kKiB) {
+    const uint64_t step = format == LatentFormat::kF32 ? 512 * kKiB : 2 * kMB;
+    for (uint64_t extra = kMB; extra < 8 * kMB; extra += step) {
       options.memory_bytes = least + extra;
       EXPECT_TRUE(SameBits(expected, AllLogits(*model_, options, tokens_)))
           << NameOf(format) << ", " << extra;
@@ -236,9 +247,29 @@ TEST_F(BudgetTest, EveryBudgetFromTheSmallestOnGivesTheSameBits) {
   }
 }
 
+TEST_F(BudgetTest, EveryBudgetGivesTheSameBitsFromMappedWeightsToo) {
+  const std::vector<float> expected = AllLogits(*model_, {}, tokens_);
+  for (const bool preload : {false, true}) {
+    EngineOptions options;
+    options.read_mode = ReadMode::kMapped;
+    options.preload = preload;
+    const uint64_t least = SmallestBudget(options);
+    for (uint64_t extra = kMB; extra < 8 * kMB; extra += 2 * kMB) {
+      options.memory_bytes = least + extra;
+      EXPECT_TRUE(SameBits(expected, AllLogits(*model_, options, tokens_)))
+          << preload << ", " << extra;
+    }
+  }
+}
+
 TEST_F(BudgetTest, TheLedgerIsWhatThePlanSaidAndStaysInsideTheBudget) {
+  for (const ReadMode mode : kReadModes) ExpectPlannedLedger(mode);
+}
+
+void BudgetTest::ExpectPlannedLedger(ReadMode mode) const {
   EngineOptions options;
   options.context = 64;
+  options.read_mode = mode;
   options.memory_bytes = SmallestBudget(options) + 2 * kMB;
   const auto engine = Engine::Open(*model_, options);
   Session session(*engine);
@@ -280,23 +311,147 @@ TEST_F(BudgetTest, ReadsAreCounted) {
   EXPECT_EQ(second.trunk_read_bytes - first.trunk_read_bytes, model_->config.hidden_size * 2);
 }
 
-TEST_F(BudgetTest, ATruncatedShardIsReportedAndTheEngineSurvives) {
+TEST_F(BudgetTest, APreloadReadsWhatStaysAndTellsOfIt) {
   EngineOptions options;
   options.context = 64;
-  options.memory_bytes = SmallestBudget(options) + kMB;
+  options.preload = true;
+  uint64_t told = 0;
+  options.on_load = [&](const char*, uint64_t done, uint64_t total) {
+    EXPECT_LE(done, total);
+    told = done;
+  };
   const auto engine = Engine::Open(*model_, options);
-  const auto shard = dir_ / "model-00003-of-000009.safetensors";
-  const auto size = std::filesystem::file_size(shard);
-  const std::string kept = [&] {
-    std::ifstream file(shard, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }();
-  std::filesystem::resize_file(shard, size / 2);
-  Session broken(*engine);
-  ExpectError(ErrorCode::kRuntime, {shard.filename().string(), "ends at byte"},
-              [&] { broken.Append(tokens_, nullptr); });
-  ExpectError(ErrorCode::kUsage, {"start it anew"}, [&] { broken.Append(tokens_, nullptr); });
-  std::ofstream(shard, std::ios::binary) << kept;
+  const EngineStats loaded = engine->stats();
+  EXPECT_GT(told, 0U);
+  EXPECT_EQ(loaded.ReadBytes(), told);
+  Session session(*engine);
+  session.Append(tokens_, nullptr);
+  // All of it fits: nothing is read later but embedding rows.
+  const EngineStats after = engine->stats();
+  EXPECT_EQ(after.trunk_read_bytes - loaded.trunk_read_bytes,
+            tokens_.size() * model_->config.hidden_size * 2);
+  EXPECT_EQ(after.expert_read_bytes, loaded.expert_read_bytes);
+  EXPECT_EQ(after.expert_hits, after.expert_requests);
+}
+
+// ---- files that change while they are used
+
+class TruncationTest : public BudgetTest {
+ protected:
+  void Shorten() { std::filesystem::resize_file(shard_, kept_.size() / 2); }
+  void Restore() { WriteText(shard_, kept_); }
+
+  const std::filesystem::path shard_ = dir_ / "model-00003-of-000009.safetensors";
+  const std::string kept_ = ReadBytes(shard_);
+};
+
+TEST_F(TruncationTest, IsReportedPoisonsTheSessionAndTheEngineSurvives) {
+  const std::vector<float> expected = AllLogits(*model_, {}, tokens_);
+  for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect}) {
+    EngineOptions options;
+    options.context = tokens_.size();
+    options.all_logits = true;
+    options.read_mode = mode;
+    options.memory_bytes = SmallestBudget(options) + kMB;
+    const auto engine = Engine::Open(*model_, options);
+    Shorten();
+    {
+      Session broken(*engine);
+      ExpectError(ErrorCode::kRuntime, {shard_.filename().string(), "ends at byte", "shortened"},
+                  [&] { broken.Append(tokens_, nullptr); });
+      ExpectError(ErrorCode::kUsage, {"start it anew"}, [&] { broken.Append(tokens_, nullptr); });
+    }
+    Restore();
+    Session session(*engine);
+    std::vector<float> logits;
+    session.Append(tokens_, nullptr, [&](size_t, const float* rows, size_t num_rows) {
+      logits.insert(logits.end(), rows, rows + num_rows * model_->config.vocab_size);
+    });
+    EXPECT_TRUE(SameBits(expected, logits)) << engine->ReaderDescription();
+  }
+}
+
+TEST_F(TruncationTest, InTheMiddleOfAConversationEndsThatConversation) {
+  EngineOptions options;
+  options.context = 2 * tokens_.size();
+  options.memory_bytes = SmallestBudget(options) + kMB / 4;
+  const auto engine = Engine::Open(*model_, options);
+  Session session(*engine);
+  session.Append(tokens_, nullptr);
+  Shorten();
+  ExpectError(ErrorCode::kRuntime, {shard_.filename().string(), "shortened"}, [&] {
+    for (const TokenId& token : tokens_) session.Append({&token, 1}, nullptr);
+  });
+  ExpectError(ErrorCode::kUsage, {"start it anew"}, [&] { session.Append(tokens_, nullptr); });
+  Restore();
+}
+
+// Weights that are read no more, since they are in memory, are not there where they are mapped.
+TEST_F(TruncationTest, TakesMappedWeightsAwayAndIsReportedInsteadOfACrash) {
+  EngineOptions options;
+  options.context = 64;
+  options.read_mode = ReadMode::kMapped;
+  options.preload = true;
+  const auto engine = Engine::Open(*model_, options);
+  {
+    Session session(*engine);
+    session.Append(tokens_, nullptr);
+    std::filesystem::resize_file(shard_, 4096);
+    ExpectError(ErrorCode::kRuntime, {shard_.filename().string(), "gone", "shortened"},
+                [&] { session.Append(tokens_, nullptr); });
+  }
+  Restore();
+  Session next(*engine);
+  ExpectError(ErrorCode::kRuntime, {"gone"}, [&] { next.Append(tokens_, nullptr); });
+  EngineOptions anew;
+  anew.read_mode = ReadMode::kMapped;
+  EXPECT_TRUE(SameBits(AllLogits(*model_, {}, tokens_), AllLogits(*model_, anew, tokens_)));
+}
+
+// ---- locked memory
+
+// The rest of the test has a limit on locked memory, which binds only without a privilege.
+class LockTest : public BudgetTest {
+ protected:
+  void SetUp() override {
+    BudgetTest::SetUp();
+    ::getrlimit(RLIMIT_MEMLOCK, &before_);
+  }
+  void TearDown() override { ::setrlimit(RLIMIT_MEMLOCK, &before_); }
+
+  rlimit before_ = {};
+};
+
+TEST_F(LockTest, WhatStaysIsLockedOrTheEngineSaysWhyNot) {
+  EngineOptions options;
+  options.context = 64;
+  for (const rlim_t limit : {before_.rlim_cur, rlim_t{0}}) {
+    const rlimit wanted = {limit, before_.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &wanted), 0);
+    const auto engine = Engine::Open(*model_, options);
+    const uint64_t pinned = engine->plan().pinned_bytes;
+    EXPECT_EQ(engine->locked_memory().wanted_bytes, pinned);
+    {
+      Session session(*engine);
+      session.Append(tokens_, nullptr);
+      const LockedMemory& locked = engine->locked_memory();
+      EXPECT_EQ(locked.wanted_bytes, pinned + engine->Ledger().at("session state"));
+      EXPECT_EQ(locked.locked_bytes == locked.wanted_bytes, locked.obstacle.empty());
+      if (!locked.obstacle.empty()) {
+        EXPECT_NE(locked.obstacle.find("ulimit -l"), std::string::npos) << locked.obstacle;
+      }
+    }
+    EXPECT_EQ(engine->locked_memory().wanted_bytes, pinned);
+    EXPECT_LE(engine->locked_memory().locked_bytes, pinned);
+  }
+}
+
+TEST_F(LockTest, MappedWeightsAreTheKernels) {
+  EngineOptions options;
+  options.context = 64;
+  options.read_mode = ReadMode::kMapped;
+  const auto engine = Engine::Open(*model_, options);
+  EXPECT_EQ(engine->locked_memory().wanted_bytes, 0U);
 }
 
 }  // namespace

@@ -149,6 +149,23 @@ TEST_F(KimiK3PlanTest, NarrowLatentsLeaveMemoryForWeights) {
   }
 }
 
+TEST_F(KimiK3PlanTest, MappedWeightsLeaveRoomForTheirPageTables) {
+  const uint64_t unmapped_floor = Floor();
+  request_.mapped = true;
+  const uint64_t floor = Floor();
+  EXPECT_GT(floor, unmapped_floor);
+  EXPECT_LT(floor, unmapped_floor + unmapped_floor / 100);
+  EXPECT_THROW(Plan(floor - 2 * kMB), Error);
+  for (const uint64_t budget : Ladder()) {
+    SCOPED_TRACE(budget);
+    const MemoryPlan plan = Plan(budget);
+    ExpectSound(plan, budget);
+    const uint64_t weights =
+        plan.items.at("trunk ring") + plan.items.at("pinned trunk") + plan.items.at("expert slots");
+    EXPECT_GE(plan.items.at("page tables"), weights / 512);
+  }
+}
+
 TEST_F(KimiK3PlanTest, NeverPassesAnyBudget) {
   for (const uint64_t budget : Ladder()) {
     SCOPED_TRACE(budget);
@@ -248,7 +265,12 @@ class SmallPlanTest : public testing::TestWithParam<Architecture> {
 TEST_P(SmallPlanTest, MeasuresWhatTheStoreHolds) {
   const ModelConfig& config = checkpoint_.config();
   EXPECT_EQ(sizes_.num_experts, checkpoint_.MoeLayers().size() * config.moe.num_experts);
-  EXPECT_EQ(sizes_.expert_slot_bytes, ExpertCache::SlotBytes(config, checkpoint_.store()));
+  EXPECT_EQ(sizes_.expert_slot_bytes,
+            ExpertCache::SlotBytes(config, checkpoint_.store()) + ExpertCache::SlotTableBytes());
+  TrunkSchedule schedule;
+  MeasureWeights(config, LayOutWeights(config, checkpoint_.store()), &schedule);
+  EXPECT_EQ(schedule.bytes, sizes_.trunk_bytes);
+  EXPECT_EQ(schedule.TableBytes(), sizes_.schedule_bytes);
   EXPECT_GE(sizes_.block_bytes, sizes_.min_block_bytes);
   EXPECT_EQ(sizes_.block_bytes % kAlign, 0U);
   uint64_t data_bytes = 0;
