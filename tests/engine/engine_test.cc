@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/byte_size.h"
 #include "base/error.h"
@@ -165,13 +167,12 @@ TEST_P(FixtureTest, NarrowLatentsChangeTheLogitsALittleAndAlwaysTheSame) {
     const double difference = MedianDifference(expected, exact, model.config.vocab_size);
     EXPECT_GT(difference, 0) << NameOf(format);
     EXPECT_LT(difference, bound) << NameOf(format);
-    for (const size_t chunk : {1, 7, 512}) {
-      for (const size_t threads : {1, 2}) {
-        options.prefill_chunk = chunk;
-        options.num_threads = threads;
-        EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
-            << NameOf(format) << ", chunk " << chunk << ", threads " << threads;
-      }
+    constexpr std::pair<size_t, size_t> kChunksAndThreads[] = {{1, 2}, {7, 1}, {512, 2}};
+    for (const auto& [chunk, threads] : kChunksAndThreads) {
+      options.prefill_chunk = chunk;
+      options.num_threads = threads;
+      EXPECT_TRUE(SameBits(expected, AllLogits(model, options, tokens)))
+          << NameOf(format) << ", chunk " << chunk << ", threads " << threads;
     }
   }
 }
@@ -386,6 +387,20 @@ TEST_F(TruncationTest, InTheMiddleOfAConversationEndsThatConversation) {
   Restore();
 }
 
+// Does something when a sweep has begun.
+class AtFirstLayer : public Session::Observer {
+ public:
+  explicit AtFirstLayer(std::function<void()> action) : action_(std::move(action)) {}
+  bool OnLayer(size_t layer) override {
+    if (layer == 0) action_();
+    return true;
+  }
+  void OnProgress(size_t, size_t) override {}
+
+ private:
+  std::function<void()> action_;
+};
+
 // Weights that are read no more, since they are in memory, are not there where they are mapped.
 TEST_F(TruncationTest, TakesMappedWeightsAwayAndIsReportedInsteadOfACrash) {
   EngineOptions options;
@@ -396,11 +411,12 @@ TEST_F(TruncationTest, TakesMappedWeightsAwayAndIsReportedInsteadOfACrash) {
   {
     Session session(*engine);
     session.Append(tokens_, nullptr);
-    std::filesystem::resize_file(shard_, 4096);
+    AtFirstLayer shorten([&] { std::filesystem::resize_file(shard_, 4096); });
     ExpectError(ErrorCode::kRuntime, {shard_.filename().string(), "gone", "shortened"},
-                [&] { session.Append(tokens_, nullptr); });
+                [&] { session.Append(tokens_, &shorten); });
   }
   Restore();
+  // What was in memory is zeros now.
   Session next(*engine);
   ExpectError(ErrorCode::kRuntime, {"gone"}, [&] { next.Append(tokens_, nullptr); });
   EngineOptions anew;
