@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/coded_bf16.h"
 #include "kernels/kernels.h"
 
 namespace thimble {
@@ -114,17 +115,9 @@ struct Product {
         x(num_tokens * cols),
         packed(num_tokens * PackedCols(cols)),
         y(num_tokens * rows) {
-    data.resize(w.RowBytes() * rows);
-    std::mt19937_64 random(1);
-    for (size_t i = 0; i + 8 <= data.size(); i += 8) {
-      // As BF16: sign and fraction random, exponents near that of 1/32.
-      uint64_t word = random();
-      if (format == WeightFormat::kBF16) {
-        word = (word & 0x80ff80ff80ff80ffu) | 0x3d003d003d003d00u;
-      }
-      std::memcpy(&data[i], &word, 8);
-    }
+    format == WeightFormat::kCodedBF16 ? FillCoded() : FillWords();
     w.data = data.data();
+    std::mt19937_64 random(2);
     if (format == WeightFormat::kMXFP4) {
       scales.resize(rows * cols / kMxGroup);
       for (uint8_t& scale : scales) scale = static_cast<uint8_t>(118 + random() % 8);
@@ -135,6 +128,35 @@ struct Product {
     for (size_t t = 0; t < tokens; ++t) {
       BestKernels().pack_activations(&x[t * cols], cols, &packed[t * PackedCols(cols)]);
     }
+  }
+
+  void FillWords() {
+    data.resize(w.RowBytes() * w.rows);
+    std::mt19937_64 random(1);
+    for (size_t i = 0; i + 8 <= data.size(); i += 8) {
+      // As BF16: sign and fraction random, exponents near that of 1/32.
+      uint64_t word = random();
+      if (w.format == WeightFormat::kBF16) {
+        word = (word & 0x80ff80ff80ff80ffu) | 0x3d003d003d003d00u;
+      }
+      std::memcpy(&data[i], &word, 8);
+    }
+  }
+
+  /// Normally distributed elements, whose exponents are as common as those of trained weights.
+  void FillCoded() {
+    constexpr size_t kGroupRows = 16;
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal(0.0f, 0.01f);
+    std::vector<uint16_t> elements(kGroupRows * w.cols);
+    for (size_t row = 0; row < w.rows; row += kGroupRows) {
+      for (uint16_t& element : elements) {
+        element = static_cast<uint16_t>(std::bit_cast<uint32_t>(normal(random)) >> 16);
+      }
+      AppendCodedGroup(elements.data(), kGroupRows, w.cols, &data);
+      group_ends.push_back(static_cast<uint32_t>(data.size()));
+    }
+    w.coded = {group_ends.data(), kGroupRows, w.rows};
   }
 
   size_t Bytes() const { return data.size() + scales.size(); }
@@ -172,6 +194,7 @@ struct Product {
   size_t tokens;
   std::vector<uint8_t> data;
   std::vector<uint8_t> scales;
+  std::vector<uint32_t> group_ends;
   std::vector<float> x, packed, y;
 };
 
@@ -256,8 +279,11 @@ void SituGlu(benchmark::State& state) {
 
 THIMBLE_BENCHMARK(MatVec, BF16_7168x12288, WeightFormat::kBF16, 7168, 12288)->Arg(1)->Arg(2);
 THIMBLE_BENCHMARK(MatVec, BF16_12288x7168, WeightFormat::kBF16, 12288, 7168)->Arg(1)->Arg(2);
+THIMBLE_BENCHMARK(MatVec, Coded_12288x7168, WeightFormat::kCodedBF16, 12288, 7168)->Arg(1)->Arg(2);
 THIMBLE_BENCHMARK(MatVec, MXFP4_24576x12288, WeightFormat::kMXFP4, 24576, 12288)->Arg(1)->Arg(2);
 THIMBLE_BENCHMARK(MatMulTokens, BF16_3072x7168, WeightFormat::kBF16, 3072, 7168)
+    ->ArgsProduct({{1, 2}, {4, 16, 64, 256}});
+THIMBLE_BENCHMARK(MatMulTokens, Coded_3072x7168, WeightFormat::kCodedBF16, 3072, 7168)
     ->ArgsProduct({{1, 2}, {4, 16, 64, 256}});
 THIMBLE_BENCHMARK(MatMulTokens, MXFP4_3072x3584, WeightFormat::kMXFP4, 3072, 3584)
     ->ArgsProduct({{1, 2}, {4, 16, 64, 256}});

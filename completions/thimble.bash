@@ -56,10 +56,11 @@ _thimble() {
     eval) options="$model $engine -f --file -c --context --json" ;;
     plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
-    pack) options="$model -o --output" ;;
+    pack) options="$model -o --output --raw" ;;
     verify) options="$model" ;;
     synth)
-      options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed"
+      options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed
+        --raw"
       ;;
     *) return ;;
   esac

@@ -23,9 +23,9 @@ void Open(std::string_view text, std::string_view table, const ModelConfig& conf
   }
   // A fuzzer cannot guess a checksum.
   manifest.table_checksum = ChecksumOf(table);
-  const auto extents = ParseExtentTable(table, manifest, uses, "fuzz/extents.bin");
-  if (extents.size() != manifest.num_extents) __builtin_trap();
-  for (const ContainerExtent& extent : extents) {
+  const ExtentTable found = ParseExtentTable(table, manifest, uses, "fuzz/extents.bin");
+  if (found.extents.size() != manifest.num_extents) __builtin_trap();
+  for (const ContainerExtent& extent : found.extents) {
     const uint64_t size = manifest.files.at(extent.file).size;
     if (extent.bytes > size || extent.offset > size - extent.bytes) __builtin_trap();
   }

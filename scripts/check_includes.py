@@ -23,7 +23,7 @@ LAYERS = {
         ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
         [],
     ),
-    "pack": (["base", "memory", "io", "format"], ["nlohmann/"]),
+    "pack": (["base", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "cli": (
         ["base", "memory", "io", "format", "text", "engine", "pack"],
         ["CLI/", "fmt/", "nlohmann/"],

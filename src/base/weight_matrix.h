@@ -9,7 +9,27 @@ namespace thimble {
 enum class WeightFormat : uint8_t {
   kBF16,
   kF32,
-  kMXFP4,  // 4-bit E2M1 codes, low nibble first, one E8M0 scale for each 32 elements of a row
+  kMXFP4,      // 4-bit E2M1 codes, low nibble first, one E8M0 scale for each 32 elements of a row
+  kCodedBF16,  // BF16 without loss in fewer bytes, in groups of rows (base/coded_bf16.h)
+};
+
+/// Where the rows of a kCodedBF16 view lie. Groups have `group_rows` rows, the last one of a tensor
+/// perhaps fewer.
+struct CodedRows {
+  const uint32_t* group_ends = nullptr;  // [groups of the tensor]: bytes from the tensor's start
+  size_t group_rows = 0;
+  size_t tensor_rows = 0;
+  size_t first_row = 0;      // row 0 of the view, as a row of the tensor
+  uint64_t data_offset = 0;  // from the tensor's start to `data`, where a group starts
+
+  constexpr size_t GroupOf(size_t row) const { return (first_row + row) / group_rows; }
+  constexpr uint64_t GroupStart(size_t group) const {
+    return group == 0 ? 0 : group_ends[group - 1];
+  }
+  constexpr size_t RowsOfGroup(size_t group) const {
+    const size_t rest = tensor_rows - group * group_rows;
+    return rest < group_rows ? rest : group_rows;
+  }
 };
 
 /// Number of input elements that share one E8M0 scale (OCP Microscaling Formats, MXFP4).
@@ -21,10 +41,11 @@ struct WeightMatrix {
   WeightFormat format = WeightFormat::kBF16;
   size_t rows = 0;
   size_t cols = 0;                  // input elements; a multiple of kMxGroup for kMXFP4
-  const uint8_t* data = nullptr;    // BF16 or F32 elements (little-endian), or packed codes
+  const uint8_t* data = nullptr;    // elements (little-endian), codes, or the first group
   const uint8_t* scales = nullptr;  // kMXFP4 only: [rows, cols / kMxGroup]
+  CodedRows coded = {};             // kCodedBF16 only
 
-  /// Bytes of one row of `data`.
+  /// Bytes of one row of `data`; 0 for kCodedBF16, whose rows differ.
   constexpr size_t RowBytes() const {
     switch (format) {
       case WeightFormat::kBF16:
@@ -33,6 +54,8 @@ struct WeightMatrix {
         return cols * 4;
       case WeightFormat::kMXFP4:
         return cols / 2;
+      case WeightFormat::kCodedBF16:
+        return 0;
     }
     return 0;
   }
@@ -42,6 +65,7 @@ struct WeightMatrix {
     WeightMatrix part = *this;
     part.rows = count;
     part.data = data + first * RowBytes();
+    part.coded.first_row += first;
     if (scales != nullptr) part.scales = scales + first * (cols / kMxGroup);
     return part;
   }

@@ -11,11 +11,12 @@ namespace {
 struct PackCommandOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> directories;
+  WriteOptions write;
 };
 
 void Pack(const PackCommandOptions& options) {
   PackProgress progress("packing and reading back");
-  const PackResult result = PackModel(options.model, options.directories, {}, &progress);
+  const PackResult result = PackModel(options.model, options.directories, options.write, &progress);
   progress.Clear();
   ReportPack(result, options.directories[0], progress);
 }
@@ -37,6 +38,7 @@ void AddPackCommand(CLI::App& program) {
       ->type_name("DIR")
       ->required()
       ->allow_extra_args(false);
+  AddRawOption(app, &options->write);
   app.callback([options] { Pack(*options); });
 }
 

@@ -25,6 +25,12 @@ std::string PackProgress::Summary(uint64_t bytes) const {
                      FormatBytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)));
 }
 
+void AddRawOption(CLI::App& app, WriteOptions* options) {
+  app.add_flag("--raw", options->raw,
+               "Store every tensor as it is, instead of the trunk coded without loss in about 71 % "
+               "of its size");
+}
+
 void ReportPack(const PackResult& result, const std::filesystem::path& dir,
                 const PackProgress& progress) {
   if (result.outcome == WriteOutcome::kAlreadyThere) {
@@ -34,6 +40,9 @@ void ReportPack(const PackResult& result, const std::filesystem::path& dir,
   }
   Print(fmt::format("{}: {} files, {}, written and read back\n", dir.string(), result.files,
                     progress.Summary(result.bytes)));
+  if (result.bytes < result.plain_bytes) {
+    Print(fmt::format("the same stored plain: {}\n", FormatBytes(result.plain_bytes)));
+  }
 }
 
 }  // namespace thimble::cli

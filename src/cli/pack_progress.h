@@ -1,5 +1,7 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +26,9 @@ class PackProgress : public PackObserver {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   ProgressLine line_;
 };
+
+/// Adds --raw.
+void AddRawOption(CLI::App& app, WriteOptions* options);
 
 /// Prints what a pack or synth has made in `dir`.
 void ReportPack(const PackResult& result, const std::filesystem::path& dir,

@@ -2,6 +2,7 @@
 
 #include "base/byte_size.h"
 #include "engine/model_directory.h"
+#include "format/container.h"
 #include "format/model_summary.h"
 #include "format/published_models.h"
 #include "format/tensor_store.h"
@@ -21,6 +22,17 @@ class Scratch {
   Buffer buffer_{budget_, "drive probe", kProbeScratchBytes};
 };
 
+// A model of which nothing is loaded.
+PlannedModel Unloaded(const std::string& name, const ModelConfig& config) {
+  PlannedModel model;
+  model.name = name;
+  model.config = config;
+  model.sizes = MeasureWeights(config, LayOutWeights(config));
+  model.disk_bytes = Summarize(config).total_bytes;
+  model.unloaded_bytes = UnloadedBytes(config);
+  return model;
+}
+
 }  // namespace
 
 bool AnyShard(const std::filesystem::path& dir) {
@@ -31,32 +43,29 @@ bool AnyShard(const std::filesystem::path& dir) {
   return false;
 }
 
+bool AnyWeights(const std::filesystem::path& dir) { return IsContainer(dir) || AnyShard(dir); }
+
 PlannedModel PlannedModel::FromDirectory(const std::filesystem::path& dir) {
-  PlannedModel model;
   const ModelDirectory directory = ModelDirectory::Open(dir);
+  if (!AnyWeights(dir)) return Unloaded(dir.string(), directory.config);
+  PlannedModel model;
   model.name = dir.string();
   model.config = directory.config;
-  if (AnyShard(dir)) {
-    const TensorStore store = TensorStore::Open(dir, model.config);
-    model.sizes = MeasureWeights(model.config, store);
-    model.disk_bytes = Summarize(model.config, store).total_bytes;
-    for (const ShardFile& file : store.files()) model.shards.push_back(file.path);
+  const TensorStore store = TensorStore::Open(dir, model.config);
+  model.sizes = MeasureWeights(model.config, store);
+  for (const ShardFile& file : store.files()) model.files.push_back(file.path);
+  model.is_packed = IsContainer(dir);
+  if (model.is_packed) {
+    model.shares_extents = OpenContainer(dir, model.config).manifest.shared_extents;
+    for (const ShardFile& file : store.files()) model.disk_bytes += file.size;
   } else {
-    model.sizes = MeasureWeights(model.config, LayOutWeights(model.config));
-    model.disk_bytes = Summarize(model.config).total_bytes;
-    model.unloaded_bytes = UnloadedBytes(model.config);
+    model.disk_bytes = Summarize(model.config, store).total_bytes;
   }
   return model;
 }
 
 PlannedModel PlannedModel::Published(const std::string& name) {
-  PlannedModel model;
-  model.name = name;
-  model.config = ParseModelConfig(PublishedConfig(name), name);
-  model.sizes = MeasureWeights(model.config, LayOutWeights(model.config));
-  model.disk_bytes = Summarize(model.config).total_bytes;
-  model.unloaded_bytes = UnloadedBytes(model.config);
-  return model;
+  return Unloaded(name, ParseModelConfig(PublishedConfig(name), name));
 }
 
 PlanRequest PlannedModel::Request(const EngineOptions& options, uint64_t budget_bytes,

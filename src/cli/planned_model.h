@@ -17,12 +17,14 @@ struct PlannedModel {
   std::string name;
   ModelConfig config;
   WeightSizes sizes;
-  uint64_t disk_bytes = 0;
-  uint64_t unloaded_bytes = 0;                // what opening it will add to the process
-  std::vector<std::filesystem::path> shards;  // none: not downloaded
+  uint64_t disk_bytes = 0;                   // of its text model, as stored or as published
+  uint64_t unloaded_bytes = 0;               // what opening it will add to the process
+  std::vector<std::filesystem::path> files;  // that hold its weights; none: not downloaded
+  bool is_packed = false;
+  bool shares_extents = false;  // synthetic: some layers or experts are stored once for several
 
-  /// The model in `dir`, loaded as an engine would, without its weights. Where there is no shard,
-  /// its sizes are those of an ideal checkpoint. Error(kBadModel).
+  /// The model in `dir`, as downloaded or packed, loaded as an engine would, without its weights.
+  /// Where no weights are there, its sizes are those of an ideal checkpoint. Error(kBadModel).
   static PlannedModel FromDirectory(const std::filesystem::path& dir);
   /// A published architecture by its name. Error(kUsage) where it is unknown.
   static PlannedModel Published(const std::string& name);
@@ -35,6 +37,8 @@ struct PlannedModel {
 
 /// Whether `dir` holds any shard.
 bool AnyShard(const std::filesystem::path& dir);
+/// Whether it holds weights: shards, or a packed container.
+bool AnyWeights(const std::filesystem::path& dir);
 
 /// Measures the drive by the files given, or, where none are, by a file of `bytes` in `folder`. The
 /// memory it takes is given back.

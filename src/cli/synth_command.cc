@@ -13,11 +13,13 @@ namespace {
 struct SynthCommandOptions {
   SynthOptions synth;
   std::filesystem::path directory;
+  WriteOptions write;
 };
 
 void Synthesize(const SynthCommandOptions& options) {
   PackProgress progress("writing and reading back");
-  const PackResult result = SynthesizeModel(options.synth, options.directory, {}, &progress);
+  const PackResult result =
+      SynthesizeModel(options.synth, options.directory, options.write, &progress);
   progress.Clear();
   ReportPack(result, options.directory, progress);
 }
@@ -52,6 +54,7 @@ void AddSynthCommand(CLI::App& program) {
       ->check(CLI::PositiveNumber);
   app.add_option("-s,--seed", synth.seed, "Seed: same seed, same bytes (default: 0)")
       ->type_name("N");
+  AddRawOption(app, &options->write);
   app.callback([options] { Synthesize(*options); });
 }
 

@@ -5,9 +5,11 @@
 #include <charconv>
 #include <limits>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/coded_bf16.h"
 #include "base/error.h"
 #include "format/checksum.h"
 #include "format/config_fields.h"
@@ -23,9 +25,9 @@ constexpr size_t kMaxFiles = std::numeric_limits<uint16_t>::max();
 constexpr size_t kMaxDirectories = 64;
 constexpr size_t kMaxExtents = size_t{1} << 26;
 
-// The head of the extent table: magic, version, bytes of a record, number of records.
+// The head of the extent table: magic, version, bytes of a record, numbers of records and groups.
 constexpr std::string_view kTableMagic = "THIMBLEX";
-constexpr size_t kHeadBytes = 24;
+constexpr size_t kHeadBytes = 32;
 constexpr size_t kRecordBytes = 24;
 constexpr int kOffsetBits = 48;
 
@@ -105,6 +107,13 @@ ContainerTensor ReadTensor(const ConfigFields& fields) {
   fields.Check(shape.size() == 2, "shape", "two sizes: rows and columns");
   tensor.rows = shape[0];
   tensor.cols = shape[1];
+  tensor.group_rows = fields.MaybeNonNegative("group_rows").value_or(0);
+  if (tensor.group_rows == 0) return tensor;
+  fields.Check(tensor.group_rows <= tensor.rows && tensor.dtype == DType::kBF16 &&
+                   tensor.cols <= kMaxCodedCols &&
+                   tensor.rows <= std::numeric_limits<uint32_t>::max() / 2 / tensor.cols - 1 &&
+                   tensor.MaxBytes() <= std::numeric_limits<uint32_t>::max(),
+               "group_rows", "at most the rows of a BF16 tensor below 4 GiB");
   return tensor;
 }
 
@@ -157,6 +166,9 @@ class UseTable {
     }
   }
 
+  // For what repeats within a layer: its extents are listed once.
+  void NoteSharing() { shared_ = true; }
+
   std::vector<ExtentUse> Finish(bool says_shared) {
     for (size_t i = 0; i < uses_.size(); ++i) {
       if (uses_[i].kind == ExtentUse::Kind::kNone) {
@@ -179,6 +191,9 @@ class UseTable {
 void CheckTensor(const TensorSpec& spec, const ContainerTensor& tensor, const std::string& where) {
   const bool cols_fit =
       spec.role == TensorRole::kALog ? tensor.cols >= spec.cols : tensor.cols == spec.cols;
+  if (tensor.group_rows != 0 && !MayBeCoded(spec.role)) {
+    Fail(where, "'" + tensor.name + "' is coded, which this tensor may not be");
+  }
   if (tensor.name == spec.name && tensor.rows == spec.rows && cols_fit) return;
   const auto shown = [](std::string_view name, size_t rows, size_t cols) {
     return "'" + std::string(name) + "' [" + std::to_string(rows) + ", " + std::to_string(cols) +
@@ -222,7 +237,7 @@ void AddGlobals(const ContainerManifest& manifest, const ModelConfig& config,
   for (uint32_t i = 0; i < specs.size(); ++i) {
     const ContainerGlobal& global = manifest.globals[i];
     CheckTensor(specs[i], global.tensor, source);
-    table->Add(global.extent, {ExtentUse::Kind::kGlobal, true, 0, i, global.tensor.Bytes()});
+    table->Add(global.extent, {ExtentUse::Kind::kGlobal, true, 0, i, global.tensor.MaxBytes()});
   }
 }
 
@@ -232,7 +247,7 @@ void AddLayer(const ContainerLayer& layer, const std::vector<TensorSpec>& specs,
   for (uint32_t i = 0; i < specs.size(); ++i) {
     CheckTensor(specs[i], layer.tensors[i], where);
     table->Add(layer.first_extent + i,
-               {ExtentUse::Kind::kLayer, i == 0, expert.layer, i, layer.tensors[i].Bytes()});
+               {ExtentUse::Kind::kLayer, i == 0, expert.layer, i, layer.tensors[i].MaxBytes()});
   }
   ExtentUse use = expert;
   for (uint32_t i = 0; i < layer.distinct_experts; ++i) {
@@ -275,7 +290,9 @@ class TileCheck {
       FailAt(index, "starts at byte " + std::to_string(extent.offset) + " of " +
                         manifest_.files[file_].name + ", expected byte " + std::to_string(end_));
     }
-    if (extent.bytes != use.bytes) {
+    const ContainerTensor* tensor = TensorOf(use, manifest_);
+    const bool coded = tensor != nullptr && tensor->group_rows != 0;
+    if (!coded && extent.bytes != use.bytes) {
       FailAt(index, "has " + std::to_string(extent.bytes) + " bytes, its tensors need " +
                         std::to_string(use.bytes));
     }
@@ -317,9 +334,39 @@ class TileCheck {
   uint64_t end_ = 0;
 };
 
-void CheckTableHead(std::string_view bytes, const ContainerManifest& manifest,
+// Groups of all coded tensors.
+size_t CountGroups(const ContainerManifest& manifest, const std::vector<ExtentUse>& uses) {
+  size_t groups = 0;
+  for (const ExtentUse& use : uses) {
+    if (const ContainerTensor* tensor = TensorOf(use, manifest)) groups += tensor->NumGroups();
+  }
+  return groups;
+}
+
+uint64_t TableBytes(const ContainerManifest& manifest, size_t num_groups) {
+  return kHeadBytes + uint64_t{manifest.num_extents} * kRecordBytes +
+         uint64_t{num_groups} * sizeof(uint32_t);
+}
+
+// Proves that the groups of a coded tensor fill its extent, each of a size that it can have.
+void CheckGroups(const ContainerTensor& tensor, uint64_t extent_bytes,
+                 std::span<const uint32_t> ends, const std::string& where) {
+  uint32_t start = 0;
+  for (size_t group = 0; group < ends.size(); ++group) {
+    const size_t rows = std::min(tensor.group_rows, tensor.rows - group * tensor.group_rows);
+    const bool possible = ends[group] > start && ends[group] - start > kCodedHeadBytes &&
+                          ends[group] - start <= MaxCodedGroupBytes(rows, tensor.cols);
+    if (!possible) Fail(where, "group " + std::to_string(group) + " has an impossible size");
+    start = ends[group];
+  }
+  if (start == extent_bytes) return;
+  Fail(where, "its groups have " + std::to_string(start) + " bytes, the extent has " +
+                  std::to_string(extent_bytes));
+}
+
+void CheckTableHead(std::string_view bytes, const ContainerManifest& manifest, size_t num_groups,
                     const std::string& source) {
-  const uint64_t expected = kHeadBytes + uint64_t{manifest.num_extents} * kRecordBytes;
+  const uint64_t expected = TableBytes(manifest, num_groups);
   if (bytes.size() != expected) {
     Fail(source, "expected " + std::to_string(expected) + " bytes for " +
                      std::to_string(manifest.num_extents) + " extents, found " +
@@ -327,8 +374,12 @@ void CheckTableHead(std::string_view bytes, const ContainerManifest& manifest,
   }
   const bool fits = bytes.starts_with(kTableMagic) && NumberAt(bytes, 8, 4) == kContainerVersion &&
                     NumberAt(bytes, 12, 4) == kRecordBytes &&
-                    NumberAt(bytes, 16, 8) == manifest.num_extents;
-  if (!fits) Fail(source, "it does not start as an extent table of version 1");
+                    NumberAt(bytes, 16, 8) == manifest.num_extents &&
+                    NumberAt(bytes, 24, 8) == num_groups;
+  if (!fits) {
+    Fail(source,
+         "it does not start as an extent table of version " + std::to_string(kContainerVersion));
+  }
   const uint64_t checksum = ChecksumOf(bytes);
   if (checksum != manifest.table_checksum) {
     Fail(source, "expected the checksum " + FormatChecksum(manifest.table_checksum) + ", found " +
@@ -353,12 +404,29 @@ void CheckFile(const std::filesystem::path& path, uint64_t expected) {
 }
 
 nlohmann::ordered_json ToJson(const ContainerTensor& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", std::string(NameOf(tensor.dtype))},
-          {"shape", {tensor.rows, tensor.cols}}};
+  nlohmann::ordered_json json = {{"name", tensor.name},
+                                 {"dtype", std::string(NameOf(tensor.dtype))},
+                                 {"shape", {tensor.rows, tensor.cols}}};
+  if (tensor.group_rows != 0) json["group_rows"] = tensor.group_rows;
+  return json;
 }
 
 }  // namespace
+
+size_t ContainerTensor::NumGroups() const {
+  return group_rows == 0 ? 0 : CeilDiv(rows, group_rows);
+}
+
+uint64_t ContainerTensor::MaxBytes() const { return PlainBytes() + NumGroups() * kCodedHeadBytes; }
+
+bool MayBeCoded(TensorRole role) {
+  return IsMatrix(role) && role != TensorRole::kEmbedding && role != TensorRole::kKvB;
+}
+
+size_t CodedGroupRows(size_t cols) {
+  constexpr size_t kGroupBytes = size_t{256} << 10;
+  return std::max<size_t>(1, kGroupBytes / (cols * sizeof(uint16_t)));
+}
 
 ContainerManifest ParseManifest(std::string_view json, const std::string& source) {
   const Json root = ParseConfigJson(json, source);
@@ -441,8 +509,22 @@ std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const Model
     }
     AddLayer(layer, LayerTensors(config, config.layers[i]),
              {ExtentUse::Kind::kExpert, true, i, 0, ExpertBytes(config)}, where, &table);
+    if (layer.distinct_experts < most) table.NoteSharing();
   }
   return table.Finish(manifest.shared_extents);
+}
+
+const ContainerTensor* TensorOf(const ExtentUse& use, const ContainerManifest& manifest) {
+  switch (use.kind) {
+    case ExtentUse::Kind::kGlobal:
+      return &manifest.globals[use.item].tensor;
+    case ExtentUse::Kind::kLayer:
+      return &manifest.layers[use.layer].tensors[use.item];
+    case ExtentUse::Kind::kExpert:
+    case ExtentUse::Kind::kNone:
+      break;
+  }
+  return nullptr;
 }
 
 std::string Describe(const ExtentUse& use, const ContainerManifest& manifest) {
@@ -452,36 +534,51 @@ std::string Describe(const ExtentUse& use, const ContainerManifest& manifest) {
   return layer + manifest.layers[use.layer].tensors[use.item].name;
 }
 
-std::vector<ContainerExtent> ParseExtentTable(std::string_view bytes,
-                                              const ContainerManifest& manifest,
-                                              const std::vector<ExtentUse>& uses,
-                                              const std::string& source) {
-  CheckTableHead(bytes, manifest, source);
+ExtentTable ParseExtentTable(std::string_view bytes, const ContainerManifest& manifest,
+                             const std::vector<ExtentUse>& uses, const std::string& source) {
+  const size_t num_groups = CountGroups(manifest, uses);
+  CheckTableHead(bytes, manifest, num_groups, source);
   THIMBLE_CHECK(uses.size() == manifest.num_extents);
+  ExtentTable table;
+  table.group_ends.resize(num_groups);
+  const size_t first_group = kHeadBytes + uses.size() * kRecordBytes;
+  for (size_t i = 0; i < num_groups; ++i) {
+    table.group_ends[i] =
+        static_cast<uint32_t>(NumberAt(bytes, first_group + i * sizeof(uint32_t), 4));
+  }
   TileCheck tiles(manifest, source);
-  std::vector<ContainerExtent> extents;
-  extents.reserve(uses.size());
+  table.extents.reserve(uses.size());
+  size_t group = 0;
   for (size_t i = 0; i < uses.size(); ++i) {
     const size_t at = kHeadBytes + i * kRecordBytes;
     const uint64_t place = NumberAt(bytes, at, 8);
-    extents.push_back({static_cast<uint32_t>(place >> kOffsetBits), place & (kMaxFileBytes - 1),
-                       NumberAt(bytes, at + 8, 8), NumberAt(bytes, at + 16, 8)});
-    tiles.Add(i, extents.back(), uses[i]);
+    table.extents.push_back({static_cast<uint32_t>(place >> kOffsetBits),
+                             place & (kMaxFileBytes - 1), NumberAt(bytes, at + 8, 8),
+                             NumberAt(bytes, at + 16, 8), group});
+    tiles.Add(i, table.extents.back(), uses[i]);
+    const ContainerTensor* tensor = TensorOf(uses[i], manifest);
+    if (tensor == nullptr || tensor->group_rows == 0) continue;
+    const auto ends = std::span(table.group_ends).subspan(group, tensor->NumGroups());
+    CheckGroups(*tensor, table.extents.back().bytes, ends,
+                source + ": extent " + std::to_string(i));
+    group += ends.size();
   }
   tiles.Finish();
-  return extents;
+  return table;
 }
 
-std::string ExtentTableBytes(const std::vector<ContainerExtent>& extents) {
+std::string ExtentTableBytes(const ExtentTable& table) {
   std::string bytes(kTableMagic);
   AppendNumber(kContainerVersion, 4, &bytes);
   AppendNumber(kRecordBytes, 4, &bytes);
-  AppendNumber(extents.size(), 8, &bytes);
-  for (const ContainerExtent& extent : extents) {
+  AppendNumber(table.extents.size(), 8, &bytes);
+  AppendNumber(table.group_ends.size(), 8, &bytes);
+  for (const ContainerExtent& extent : table.extents) {
     AppendNumber(uint64_t{extent.file} << kOffsetBits | extent.offset, 8, &bytes);
     AppendNumber(extent.bytes, 8, &bytes);
     AppendNumber(extent.checksum, 8, &bytes);
   }
+  for (const uint32_t end : table.group_ends) AppendNumber(end, sizeof(end), &bytes);
   return bytes;
 }
 
@@ -501,10 +598,11 @@ Container OpenContainer(const std::filesystem::path& dir, const ModelConfig& con
   Container container;
   container.manifest = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
   container.uses = ExtentUses(container.manifest, config, path.string());
-  const uint64_t table_bytes = kHeadBytes + uint64_t{container.manifest.num_extents} * kRecordBytes;
+  const uint64_t table_bytes =
+      TableBytes(container.manifest, CountGroups(container.manifest, container.uses));
   CheckFile(table_path, table_bytes);
-  container.extents = ParseExtentTable(ReadTextFile(table_path, table_bytes), container.manifest,
-                                       container.uses, table_path.string());
+  container.table = ParseExtentTable(ReadTextFile(table_path, table_bytes), container.manifest,
+                                     container.uses, table_path.string());
   for (const ContainerFile& file : container.manifest.files) {
     container.paths.push_back(ContainerPath(dir, container.manifest, file));
     CheckFile(container.paths.back(), file.size);

@@ -18,8 +18,10 @@ namespace thimble {
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kExtentTableFile = "extents.bin";
 inline constexpr const char* kCoreFile = "core.bin";
+/// Beside the others only while a container is being written.
+inline constexpr const char* kJournalFile = "journal.txt";
 inline constexpr std::string_view kContainerFormat = "thimble-container";
-inline constexpr uint64_t kContainerVersion = 1;
+inline constexpr uint64_t kContainerVersion = 2;
 /// Layers, tensors outside them, and experts start at multiples of this.
 inline constexpr uint64_t kContainerAlignment = 4096;
 
@@ -28,7 +30,16 @@ struct ContainerExtent {
   uint32_t file = 0;  // index into ContainerManifest::files
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint64_t checksum = 0;  // XXH3-64
+  uint64_t checksum = 0;   // XXH3-64
+  size_t first_group = 0;  // of a coded tensor: index into the table's group_ends
+};
+
+/// What extents.bin says.
+struct ExtentTable {
+  std::vector<ContainerExtent> extents;
+  /// Of the coded tensors, one after another: where each group of rows ends, from the start of the
+  /// extent.
+  std::vector<uint32_t> group_ends;
 };
 
 struct ContainerFile {
@@ -43,9 +54,22 @@ struct ContainerTensor {
   DType dtype = DType::kBF16;
   size_t rows = 0;
   size_t cols = 0;
+  /// Rows of a group, where it is coded (base/coded_bf16.h); 0 where it is stored plain.
+  size_t group_rows = 0;
 
-  uint64_t Bytes() const { return uint64_t{rows} * cols * SizeOf(dtype); }
+  /// Of its elements.
+  uint64_t PlainBytes() const { return uint64_t{rows} * cols * SizeOf(dtype); }
+  size_t NumGroups() const;
+  /// The most that it takes in the container; what it takes where it is plain.
+  uint64_t MaxBytes() const;
 };
+
+/// Whether the container may hold a tensor coded: matrices that are read by rows from first to
+/// last. The embedding is read row by row, and kv_b twice, once across its rows.
+bool MayBeCoded(TensorRole role);
+
+/// Rows of a coded group of a matrix of `cols` columns: what decodes to a quarter of a megabyte.
+size_t CodedGroupRows(size_t cols);
 
 struct ContainerLayer {
   size_t first_extent = 0;               // of the first of `tensors`; the others follow
@@ -81,7 +105,7 @@ struct ExtentUse {
   bool starts_group = false;  // aligned; otherwise it follows the extent before it
   uint32_t layer = 0;
   uint32_t item = 0;   // index of the tensor among its layer's or the globals, or the expert
-  uint64_t bytes = 0;  // what its tensors need
+  uint64_t bytes = 0;  // what its tensors need at most; less only where coded
 };
 
 /// The use of each extent. Error(kBadModel), naming `source`, unless the manifest has exactly the
@@ -89,6 +113,9 @@ struct ExtentUse {
 /// and the manifest says whether any is shared.
 std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
                                   const std::string& source);
+
+/// The tensor of the trunk that an extent is for; null for an expert.
+const ContainerTensor* TensorOf(const ExtentUse& use, const ContainerManifest& manifest);
 
 /// "layer 5, self_attn.q_proj.weight" or "layer 7, expert 12", for messages.
 std::string Describe(const ExtentUse& use, const ContainerManifest& manifest);
@@ -100,17 +127,15 @@ std::string ManifestText(const ContainerManifest& manifest);
 
 /// Parses the extent table, and checks it against the manifest: the stated number of extents, of
 /// the stated sizes, which fill the files in order without overlap or hole but for alignment.
-std::vector<ContainerExtent> ParseExtentTable(std::string_view bytes,
-                                              const ContainerManifest& manifest,
-                                              const std::vector<ExtentUse>& uses,
-                                              const std::string& source);
-std::string ExtentTableBytes(const std::vector<ContainerExtent>& extents);
+ExtentTable ParseExtentTable(std::string_view bytes, const ContainerManifest& manifest,
+                             const std::vector<ExtentUse>& uses, const std::string& source);
+std::string ExtentTableBytes(const ExtentTable& table);
 
 /// A container whose every number is proven: all extents lie in files that exist and have the size
 /// that the manifest states.
 struct Container {
   ContainerManifest manifest;
-  std::vector<ContainerExtent> extents;
+  ExtentTable table;
   std::vector<ExtentUse> uses;
   std::vector<std::filesystem::path> paths;  // of the files
 };

@@ -29,7 +29,7 @@ ContainerCheck ContainerCheck::Open(const std::filesystem::path& dir, const Mode
 }
 
 void ContainerCheck::Compare(size_t extent, const ExtentUse& use, uint64_t found) const {
-  const ContainerExtent& place = container_.extents[extent];
+  const ContainerExtent& place = container_.table.extents[extent];
   if (found == place.checksum) return;
   throw Error(ErrorCode::kBadModel,
               container_.paths[place.file].string() + " is damaged: " +
@@ -41,15 +41,17 @@ void ContainerCheck::Compare(size_t extent, const ExtentUse& use, uint64_t found
 
 void ContainerCheck::CheckTrunk(const std::function<void(uint64_t, uint64_t)>& on_read) const {
   uint64_t total = 0;
-  for (const ExtentUse& use : container_.uses) total += IsExpert(use) ? 0 : use.bytes;
+  for (size_t i = 0; i < container_.table.extents.size(); ++i) {
+    if (!IsExpert(container_.uses[i])) total += container_.table.extents[i].bytes;
+  }
   std::vector<File> files;
   files.reserve(container_.paths.size());
   for (const auto& path : container_.paths) files.push_back(File::Open(path));
   std::vector<std::byte> chunk(kChunkBytes);
   uint64_t done = 0;
-  for (size_t i = 0; i < container_.extents.size(); ++i) {
+  for (size_t i = 0; i < container_.table.extents.size(); ++i) {
     if (IsExpert(container_.uses[i])) continue;
-    const ContainerExtent& extent = container_.extents[i];
+    const ContainerExtent& extent = container_.table.extents[i];
     Checksum checksum;
     for (uint64_t at = 0; at < extent.bytes;) {
       const size_t count = std::min<uint64_t>(extent.bytes - at, chunk.size());
@@ -66,7 +68,7 @@ void ContainerCheck::CheckTrunk(const std::function<void(uint64_t, uint64_t)>& o
 void ContainerCheck::CheckExpert(size_t layer, size_t expert,
                                  std::span<const std::byte> bytes) const {
   const size_t extent = container_.manifest.layers[layer].ExpertExtentIndex(expert);
-  THIMBLE_CHECK(bytes.size() == container_.extents[extent].bytes);
+  THIMBLE_CHECK(bytes.size() == container_.table.extents[extent].bytes);
   // Named as it was asked for: a synthetic model stores one expert for several.
   ExtentUse use = container_.uses[extent];
   use.layer = static_cast<uint32_t>(layer);

@@ -14,6 +14,7 @@ class TensorStore::ContainerBuilder {
 
   TensorStore Build() {
     const ContainerManifest& manifest = container_.manifest;
+    store_.group_ends_ = container_.table.group_ends;
     for (size_t i = 0; i < manifest.files.size(); ++i) {
       store_.files_.push_back({container_.paths[i], manifest.files[i].size});
     }
@@ -30,12 +31,15 @@ class TensorStore::ContainerBuilder {
   static size_t Index(const TensorSpec& spec) { return static_cast<size_t>(spec.role); }
 
   TensorExtent Extent(size_t index, const ContainerTensor& tensor) const {
-    const ContainerExtent& place = container_.extents[index];
+    const ContainerExtent& place = container_.table.extents[index];
+    const bool coded = tensor.group_rows != 0;
     return {.file = place.file,
             .offset = place.offset,
             .dtype = tensor.dtype,
             .rows = tensor.rows,
-            .cols = tensor.cols};
+            .cols = tensor.cols,
+            .group_rows = tensor.group_rows,
+            .group_ends = coded ? store_.group_ends_.data() + place.first_group : nullptr};
   }
 
   void AddLayer(size_t index) {
@@ -46,7 +50,7 @@ class TensorStore::ContainerBuilder {
     }
     if (layer.distinct_experts == 0) return;
     for (size_t expert = 0; expert < store_.num_experts_; ++expert) {
-      AddExpert(container_.extents[layer.ExpertExtentIndex(expert)],
+      AddExpert(container_.table.extents[layer.ExpertExtentIndex(expert)],
                 store_.experts_[store_.moe_index_[index] * store_.num_experts_ + expert]);
     }
   }

@@ -1,17 +1,22 @@
 #include "format/tensor_store.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "base/checked_math.h"
+#include "base/cpu_topology.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "format/container.h"
 #include "format/model_files.h"
 #include "format/safetensors.h"
+#include "format/shard_headers.h"
 #include "format/tensor_names.h"
 #include "format/weight_index.h"
-#include "io/file.h"
 
 namespace thimble {
 namespace {
@@ -71,7 +76,17 @@ class TensorStore::Builder {
 
   TensorStore Build(const std::filesystem::path& dir) {
     const WeightIndex index = LoadIndex(dir);
-    for (const std::string& shard : index.text_shards) AddShard(dir / shard, index);
+    std::vector<std::filesystem::path> paths;
+    for (const std::string& shard : index.text_shards) paths.push_back(dir / shard);
+    ThreadPool pool(std::min(kMaxHeaderThreads, UsablePhysicalCores()));
+    // As many at a time as there are threads: what has been parsed waits in memory.
+    for (size_t first = 0; first < paths.size(); first += pool.num_threads()) {
+      const size_t count = std::min(pool.num_threads(), paths.size() - first);
+      for (const ShardHeader& header :
+           ReadShardHeaders(std::span(paths).subspan(first, count), pool)) {
+        AddShard(header, index);
+      }
+    }
     CheckComplete(index);
     return std::move(store_);
   }
@@ -91,20 +106,10 @@ class TensorStore::Builder {
     return index;
   }
 
-  void AddShard(const std::filesystem::path& path, const WeightIndex& index) {
-    if (!FileExists(path)) {
-      throw Error(ErrorCode::kBadModel,
-                  "the shard " + path.string() +
-                      " is missing; download it again, or check that the download finished");
-    }
-    const File file = File::Open(path);
-    if (file.size() >= kMaxFileBytes) {
-      throw Error(ErrorCode::kBadModel, path.string() + ": expected less than 2^48 bytes, found " +
-                                            std::to_string(file.size()));
-    }
-    shard_ = path.string();
-    store_.files_.push_back({path, file.size()});
-    for (const SafetensorsEntry& entry : ReadSafetensors(file)) AddEntry(entry, index);
+  void AddShard(const ShardHeader& header, const WeightIndex& index) {
+    shard_ = header.path.string();
+    store_.files_.push_back({header.path, header.size});
+    for (const SafetensorsEntry& entry : header.entries) AddEntry(entry, index);
   }
 
   void AddEntry(const SafetensorsEntry& entry, const WeightIndex& index) {
@@ -183,6 +188,19 @@ class TensorStore::Builder {
   std::vector<bool> found_;  // [slot]
   std::string shard_;        // the one being read, for messages
 };
+
+uint64_t TensorExtent::RowOffset(size_t row) const {
+  if (!is_coded()) return row * RowBytes();
+  return row == 0 ? 0 : group_ends[CeilDiv(row, group_rows) - 1];
+}
+
+size_t TensorExtent::RowsWithin(size_t row, uint64_t bytes) const {
+  if (!is_coded()) return std::min<uint64_t>(bytes / RowBytes(), rows - row);
+  const uint32_t* first = group_ends + row / group_rows;
+  const uint32_t* last = group_ends + CeilDiv(rows, group_rows);
+  const uint32_t* end = std::upper_bound(first, last, RowOffset(row) + bytes);
+  return std::min(static_cast<size_t>(end - group_ends) * group_rows, rows) - row;
+}
 
 TensorStore::TensorStore(const ModelConfig& config)
     : layers_(config.num_layers(), std::vector<TensorExtent>(kNumRoles)),

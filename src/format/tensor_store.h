@@ -13,17 +13,30 @@
 
 namespace thimble {
 
-/// Where one tensor of the trunk lies. [offset, offset + rows * cols * SizeOf(dtype)) is inside the
-/// file, checked when the store was opened.
+/// Where one tensor of the trunk lies. [offset, offset + Bytes()) is inside the file, checked when
+/// the store was opened.
 struct TensorExtent {
   uint32_t file = 0;  // index into TensorStore::files()
   uint64_t offset = 0;
   DType dtype = DType::kBF16;
   size_t rows = 0;
   size_t cols = 0;
+  /// Where it is coded (base/coded_bf16.h; containers only): rows of a group, and where each group
+  /// ends, from `offset`; the latter lives as long as the store.
+  size_t group_rows = 0;
+  const uint32_t* group_ends = nullptr;
 
+  bool is_coded() const { return group_rows != 0; }
+  /// Bytes of a row that is not coded.
   uint64_t RowBytes() const { return cols * SizeOf(dtype); }
-  uint64_t Bytes() const { return rows * RowBytes(); }
+  /// From `offset` to the start of `row`, or to the end where row == rows. Of a coded tensor the
+  /// row starts a group.
+  uint64_t RowOffset(size_t row) const;
+  /// The most rows from `row` on that `bytes` hold, not cut to whole granules; of a coded tensor
+  /// whole groups.
+  size_t RowsWithin(size_t row, uint64_t bytes) const;
+  /// What it takes in its file.
+  uint64_t Bytes() const { return RowOffset(rows); }
 };
 
 /// Where one tensor of an expert lies.
@@ -56,6 +69,10 @@ class TensorStore {
   /// remedy. Where `dir` holds a manifest, it is a container and is checked as strictly; extents of
   /// synthetic ones may then be shared by several layers or experts.
   static TensorStore Open(const std::filesystem::path& dir, const ModelConfig& config);
+  TensorStore(const TensorStore&) = delete;  // extents point into it
+  TensorStore& operator=(const TensorStore&) = delete;
+  TensorStore(TensorStore&&) = default;
+  TensorStore& operator=(TensorStore&&) = default;
 
   const std::vector<ShardFile>& files() const { return files_; }
   /// `layer` indexes config.layers. The role must be one that LayerTensors lists for it.
@@ -91,6 +108,7 @@ class TensorStore {
   std::vector<ShardFile> files_;
   std::vector<std::vector<TensorExtent>> layers_;  // [layer][role]; no rows: no such tensor
   std::vector<TensorExtent> globals_;              // [role]
+  std::vector<uint32_t> group_ends_;               // of all coded tensors
   std::vector<std::array<PackedPlace, kExpertTensors>> experts_;  // [moe layer * experts + expert]
   std::vector<size_t> moe_index_;  // [layer] -> index among the MoE layers, or kNotMoe
   std::array<uint64_t, kExpertTensors> piece_bytes_ = {};

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "kernels/coded-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/rows-inl.h"
 
@@ -31,6 +32,9 @@ constexpr size_t kRowsAtOnce = kVector == 1                 ? 1
                                : kTokens > 1                ? 4
                                : std::is_same_v<Row, MxRow> ? 4
                                                             : 8;
+
+/// Coded rows decoded at once for few tokens: as many as are in flight.
+constexpr size_t kCodedRowsFew = 8;
 
 template <size_t kRows, size_t kTokens>
 struct Sums {
@@ -281,6 +285,24 @@ void MatMulRows(const MatMulArgs& args) {
   ManyTokens<Row>(args);
 }
 
+/// Coded rows are decoded a few at a time into memory that stays in the second-level cache, then
+/// multiplied as BF16.
+void MatMulCoded(const MatMulArgs& args) {
+  constexpr size_t kScratchElements = size_t{1} << 17;
+  static_assert(kScratchElements >= kMaxCodedCols);
+  alignas(64) uint16_t scratch[kScratchElements];
+  const size_t fit = kScratchElements / args.w.cols;
+  const size_t most = args.num_tokens <= kFewTokens ? kCodedRowsFew : kBlockRows;
+  MatMulArgs part = args;
+  part.w = {WeightFormat::kBF16, 0, args.w.cols, reinterpret_cast<const uint8_t*>(scratch)};
+  for (size_t row = 0; row < args.w.rows; row += part.w.rows) {
+    part.w.rows = std::min({fit, most, args.w.rows - row});
+    part.y = args.y + row;
+    DecodeCoded(args.w, row, part.w.rows, scratch);
+    MatMulRows<BF16Row>(part);
+  }
+}
+
 void MatMul(const MatMulArgs& args) noexcept {
   switch (args.w.format) {
     case WeightFormat::kBF16:
@@ -289,6 +311,8 @@ void MatMul(const MatMulArgs& args) noexcept {
       return MatMulRows<F32Row>(args);
     case WeightFormat::kMXFP4:
       return MatMulRows<MxRow>(args);
+    case WeightFormat::kCodedBF16:
+      return MatMulCoded(args);
   }
 }
 
@@ -375,6 +399,15 @@ void DecodeMx(const WeightMatrix& w, float* out) {
   }
 }
 
+void DecodeCodedNatural(const WeightMatrix& w, float* out) {
+  alignas(64) uint16_t row[kMaxCodedCols];
+  for (size_t r = 0; r < w.rows; ++r, out += w.cols) {
+    DecodeCoded(w, r, 1, row);
+    DecodeNatural<BF16Row>({WeightFormat::kBF16, 1, w.cols, reinterpret_cast<const uint8_t*>(row)},
+                           out);
+  }
+}
+
 void Decode(const WeightMatrix& w, float* out) noexcept {
   switch (w.format) {
     case WeightFormat::kBF16:
@@ -383,6 +416,8 @@ void Decode(const WeightMatrix& w, float* out) noexcept {
       return DecodeNatural<F32Row>(w, out);
     case WeightFormat::kMXFP4:
       return DecodeMx(w, out);
+    case WeightFormat::kCodedBF16:
+      return DecodeCodedNatural(w, out);
   }
 }
 

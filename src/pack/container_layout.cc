@@ -6,10 +6,14 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/coded_bf16.h"
 #include "base/error.h"
 
 namespace thimble {
 namespace {
+
+// Places in a coded tensor are 32 bits, heads of groups included.
+constexpr uint64_t kMaxCodedPlainBytes = uint64_t{4000} << 20;
 
 class Builder {
  public:
@@ -61,10 +65,20 @@ class Builder {
     return extents_.size() - 1;
   }
 
+  ContainerTensor Stored(size_t layer, const TensorSpec& spec) const {
+    ContainerTensor tensor = options_.stored(layer, spec);
+    const bool codable = MayBeCoded(spec.role) && tensor.dtype == DType::kBF16 &&
+                         tensor.cols <= kMaxCodedCols && tensor.PlainBytes() <= kMaxCodedPlainBytes;
+    if (options_.code && codable) {
+      tensor.group_rows = std::min(CodedGroupRows(tensor.cols), tensor.rows);
+    }
+    return tensor;
+  }
+
   void AddGlobal(size_t index, const TensorSpec& spec) {
     ContainerGlobal& global = manifest_.globals[index];
-    global.tensor = options_.stored(LayoutOptions::kNoLayer, spec);
-    global.extent = AddExtent(global.tensor.Bytes(), true);
+    global.tensor = Stored(LayoutOptions::kNoLayer, spec);
+    global.extent = AddExtent(global.tensor.MaxBytes(), true);
   }
 
   void AddCore() {
@@ -82,8 +96,8 @@ class Builder {
   void AddLayer(size_t layer) {
     ContainerLayer& entry = manifest_.layers[layer];
     for (const TensorSpec& spec : LayerTensors(config_, config_.layers[layer])) {
-      const ContainerTensor tensor = options_.stored(layer, spec);
-      const size_t extent = AddExtent(tensor.Bytes(), entry.tensors.empty());
+      const ContainerTensor tensor = Stored(layer, spec);
+      const size_t extent = AddExtent(tensor.MaxBytes(), entry.tensors.empty());
       if (entry.tensors.empty()) entry.first_extent = extent;
       entry.tensors.push_back(tensor);
     }

@@ -11,14 +11,14 @@
 
 namespace thimble {
 
-/// What a container will look like before any of it is written: the manifest with every size, and
-/// the extents with their places; only checksums are missing.
+/// What a container will look like before any of it is written: the manifest, and the extents with
+/// their places; checksums are missing, and what is coded has the most bytes that it can take.
 struct ContainerLayout {
   ContainerManifest manifest;
   std::vector<ContainerExtent> extents;
   std::vector<ExtentUse> uses;
 
-  /// Of all data files.
+  /// The most that all data files take.
   uint64_t TotalBytes() const;
 };
 
@@ -28,6 +28,7 @@ struct LayoutOptions {
   std::vector<std::filesystem::path> extra;  // absolute directories for experts beside the first
   size_t distinct_layers = SIZE_MAX;   // of each kind of layer, so many are stored, others repeat
   size_t distinct_experts = SIZE_MAX;  // of each stored layer, likewise
+  bool code = true;                    // stores tensors coded where they may be
   /// How a trunk tensor is stored: dtype, and its columns where padded. `layer` is kNoLayer for
   /// what lies outside the layers.
   std::function<ContainerTensor(size_t layer, const TensorSpec& spec)> stored;

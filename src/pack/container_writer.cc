@@ -11,18 +11,19 @@
 #include <utility>
 
 #include "base/byte_size.h"
+#include "base/checked_math.h"
 #include "base/error.h"
 #include "format/checksum.h"
 #include "format/model_files.h"
 #include "io/file.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
+#include "pack/extent_encoder.h"
 #include "pack/journal.h"
 
 namespace thimble {
 namespace {
 
-constexpr const char* kJournalFile = "journal.txt";
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
 std::string PlaceOf(const std::filesystem::path& path, uint64_t offset) {
@@ -118,7 +119,8 @@ class Writer {
          const WriteOptions& options, PackObserver* observer)
       : dir_(dir),
         layout_(std::move(layout)),
-        source_(source),
+        identity_(IdentityOf(layout_)),
+        encoder_(layout_.manifest, source),
         options_(options),
         observer_(observer),
         budget_(options.chunk_bytes),
@@ -128,7 +130,14 @@ class Writer {
     total_ = 2 * layout_.TotalBytes();
   }
 
-  WriteOutcome Write(const std::vector<SmallFile>& small_files) {
+  PackResult Write(const std::vector<SmallFile>& small_files) {
+    const uint64_t plain_bytes = layout_.TotalBytes();
+    const WriteOutcome outcome = WriteAll(small_files);
+    return {outcome, layout_.TotalBytes(), plain_bytes, layout_.manifest.files.size()};
+  }
+
+ private:
+  WriteOutcome WriteAll(const std::vector<SmallFile>& small_files) {
     MakeDirectories();
     if (IsContainer(dir_)) return CheckSame();
     const bool is_new = !FileExists(dir_ / kJournalFile);
@@ -137,8 +146,8 @@ class Writer {
       for (const std::string& extra : ExtraDirectories()) CheckEmpty(extra);
       CheckRoom();
     }
-    Journal journal(dir_ / kJournalFile, Identity(), layout_.extents.size());
-    journal_ = &journal;
+    journal_.emplace(dir_ / kJournalFile, identity_, layout_.extents.size());
+    for (size_t file = 0; file < layout_.manifest.files.size(); ++file) Place(file);
     Step();
     if (!is_new) CheckRoom();
     for (const SmallFile& file : small_files) {
@@ -151,7 +160,6 @@ class Writer {
     return WriteOutcome::kWritten;
   }
 
- private:
   std::vector<std::string> ExtraDirectories() const {
     const auto& all = layout_.manifest.directories;
     return {all.begin() + 1, all.end()};
@@ -162,9 +170,25 @@ class Writer {
   }
 
   // Tells containers apart: the source, and how it is laid out.
-  std::string Identity() const {
+  static std::string IdentityOf(const ContainerLayout& layout) {
     return FormatChecksum(
-        ChecksumOf(ManifestText(layout_.manifest) + ExtentTableBytes(layout_.extents)));
+        ChecksumOf(ManifestText(layout.manifest) + ExtentTableBytes({layout.extents, {}})));
+  }
+
+  // Moves the extents of a file together where those that are written turned out smaller than the
+  // layout allowed for.
+  void Place(size_t file) {
+    uint64_t end = 0;
+    const auto [first, last] = ExtentsOf(file);
+    for (size_t i = first; i < last; ++i) {
+      ContainerExtent& extent = layout_.extents[i];
+      if (const auto& written = journal_->Find(i)) extent.bytes = written->bytes;
+      extent.offset = layout_.uses[i].starts_group ? RoundUp(end, kContainerAlignment) : end;
+      end = extent.offset + extent.bytes;
+    }
+    uint64_t& size = layout_.manifest.files[file].size;
+    const uint64_t was = std::exchange(size, RoundUp(end, kContainerAlignment));
+    total_ -= 2 * (was - size);
   }
 
   void MakeDirectories() const {
@@ -172,10 +196,16 @@ class Writer {
     for (const std::string& extra : ExtraDirectories()) MakeDirectory(extra);
   }
 
-  WriteOutcome CheckSame() const {
+  WriteOutcome CheckSame() {
     const std::filesystem::path path = dir_ / kManifestFile;
     ContainerManifest found = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
-    found.table_checksum = layout_.manifest.table_checksum;
+    // What only the finished container knows.
+    layout_.manifest.table_checksum = found.table_checksum;
+    if (found.files.size() == layout_.manifest.files.size()) {
+      for (size_t i = 0; i < found.files.size(); ++i) {
+        layout_.manifest.files[i].size = found.files[i].size;
+      }
+    }
     if (ManifestText(found) != ManifestText(layout_.manifest)) {
       throw Error(ErrorCode::kUsage, dir_.string() +
                                          " holds the container of another model, or one made with "
@@ -297,7 +327,6 @@ class Writer {
   }
 
   void WriteExtents(size_t file, DiskFile& partial) {
-    const uint64_t size = layout_.manifest.files[file].size;
     const Resume resume = ResumeAt(file);
     tail_.Start(partial, resume.offset);
     for (size_t i = resume.extent; i < ExtentsOf(file).second; ++i) {
@@ -305,6 +334,7 @@ class Writer {
       if (unsynced_ >= options_.sync_bytes) Sync(partial);
     }
     const uint64_t written = tail_.end();
+    const uint64_t size = layout_.manifest.files[file].size;
     tail_.PadTo(size);
     Sync(partial);
     partial.Truncate(size);
@@ -312,21 +342,25 @@ class Writer {
   }
 
   void WriteExtent(size_t index) {
-    const ContainerExtent& extent = layout_.extents[index];
+    ContainerExtent& extent = layout_.extents[index];
     const uint64_t before = tail_.end();
     tail_.PadTo(extent.offset);
     uint64_t padding = extent.offset - before;
     checksum_.Reset();
-    for (uint64_t at = 0; at < extent.bytes;) {
-      const std::span<std::byte> room = tail_.Room(extent.bytes - at);
-      source_.Read(layout_.uses[index], at, room);
-      checksum_.Update(room.data(), room.size());
-      tail_.Add(room.size());
-      at += room.size();
-      unsynced_ += room.size();
-      Advance(room.size() + std::exchange(padding, 0));
+    uint64_t bytes = 0;
+    while (true) {
+      const std::span<std::byte> room = tail_.Room(extent.bytes);
+      const size_t count = encoder_.Read(layout_.uses[index], bytes, room);
+      if (count == 0) break;
+      checksum_.Update(room.data(), count);
+      tail_.Add(count);
+      bytes += count;
+      unsynced_ += count;
+      Advance(count + std::exchange(padding, 0));
     }
-    pending_.push_back({index, checksum_.Digest()});
+    THIMBLE_CHECK(bytes <= extent.bytes);
+    if (std::exchange(extent.bytes, bytes) != bytes) Place(extent.file);
+    pending_.push_back({index, bytes, checksum_.Digest()});
   }
 
   // Data first: what the journal names is on the drive.
@@ -366,7 +400,7 @@ class Writer {
       const uint64_t to = std::min(extent.offset + extent.bytes, end);
       if (from < to) checksum_.Update(bytes.data() + (from - offset), to - from);
       if (extent.offset + extent.bytes > end) break;
-      if (checksum_.Digest() != *journal_->Find(next)) FailReadBack(next, partial);
+      if (checksum_.Digest() != journal_->Find(next)->checksum) FailReadBack(next, partial);
       checksum_.Reset();
     }
     return next;
@@ -382,11 +416,30 @@ class Writer {
                     "same command again");
   }
 
+  // Where the groups of all coded tensors end: each starts with its size.
+  std::vector<uint32_t> GroupEnds() const {
+    std::vector<uint32_t> ends;
+    for (size_t i = 0; i < layout_.extents.size(); ++i) {
+      const ContainerTensor* tensor = TensorOf(layout_.uses[i], layout_.manifest);
+      if (tensor == nullptr || tensor->group_rows == 0) continue;
+      const ContainerExtent& extent = layout_.extents[i];
+      const File file = File::Open(PathOf(extent.file));
+      uint32_t end = 0;
+      for (size_t group = 0; group < tensor->NumGroups(); ++group) {
+        uint32_t bytes = 0;
+        file.ReadAt(extent.offset + end, sizeof(bytes), &bytes);
+        end += bytes;
+        ends.push_back(end);
+      }
+    }
+    return ends;
+  }
+
   void Finish() {
     for (size_t i = 0; i < layout_.extents.size(); ++i) {
-      layout_.extents[i].checksum = *journal_->Find(i);
+      layout_.extents[i].checksum = journal_->Find(i)->checksum;
     }
-    const std::string table = ExtentTableBytes(layout_.extents);
+    const std::string table = ExtentTableBytes({layout_.extents, GroupEnds()});
     layout_.manifest.table_checksum = ChecksumOf(table);
     WriteWhole(dir_ / kExtentTableFile, table);
     Step();
@@ -409,13 +462,14 @@ class Writer {
 
   const std::filesystem::path dir_;
   ContainerLayout layout_;
-  ExtentSource& source_;
+  const std::string identity_;
+  ExtentEncoder encoder_;
   const WriteOptions& options_;
   PackObserver* observer_;
   MemoryBudget budget_;
   Buffer chunk_;
   BlockTail tail_{chunk_};
-  Journal* journal_ = nullptr;
+  std::optional<Journal> journal_;
   Checksum checksum_;
   std::vector<Journal::Entry> pending_;  // written, perhaps not yet on the drive
   uint64_t unsynced_ = 0;
@@ -426,9 +480,9 @@ class Writer {
 
 }  // namespace
 
-WriteOutcome WriteContainer(const std::filesystem::path& dir, ContainerLayout layout,
-                            const std::vector<SmallFile>& small_files, ExtentSource& source,
-                            const WriteOptions& options, PackObserver* observer) {
+PackResult WriteContainer(const std::filesystem::path& dir, ContainerLayout layout,
+                          const std::vector<SmallFile>& small_files, ExtentSource& source,
+                          const WriteOptions& options, PackObserver* observer) {
   return Writer(dir, std::move(layout), source, options, observer).Write(small_files);
 }
 

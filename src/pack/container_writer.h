@@ -18,8 +18,8 @@ namespace thimble {
 class ExtentSource {
  public:
   virtual ~ExtentSource() = default;
-  /// Fills `out` with the bytes of an extent from `offset` on, which lie inside it. Called from one
-  /// thread, each extent front to back.
+  /// Fills `out` with the bytes of an extent from `offset` on, before any coding, which lie inside
+  /// it. Called from one thread, each extent front to back.
   virtual void Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) = 0;
 };
 
@@ -38,6 +38,8 @@ struct SmallFile {
 };
 
 struct WriteOptions {
+  /// Stores every tensor plain, none coded. What lays the container out looks at it.
+  bool raw = false;
   /// Bytes moved at a time, a multiple of 4096: with what the source holds, the memory that writing
   /// takes.
   size_t chunk_bytes = size_t{16} << 20;
@@ -51,6 +53,14 @@ struct WriteOptions {
 
 enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
 
+/// What a pack or synth has made, or found made.
+struct PackResult {
+  WriteOutcome outcome = WriteOutcome::kWritten;
+  uint64_t bytes = 0;        // of all data files
+  uint64_t plain_bytes = 0;  // the same, were nothing coded
+  size_t files = 0;
+};
+
 /// Writes a container into `dir` (made where it does not exist), in memory that does not depend on
 /// its size. Every data file is written beside its place, brought to the drive, read back, compared
 /// with the checksums of what was to be written, and only then moved to its place; the manifest
@@ -60,8 +70,8 @@ enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
 /// Error(kUsage) before anything is written where `dir` holds something else; Error(kRuntime)
 /// before anything is written where a drive has too little room, and later where a write fails or
 /// reads back differently; Error(kInterrupted) where the observer says so. `observer` may be null.
-WriteOutcome WriteContainer(const std::filesystem::path& dir, ContainerLayout layout,
-                            const std::vector<SmallFile>& small_files, ExtentSource& source,
-                            const WriteOptions& options, PackObserver* observer);
+PackResult WriteContainer(const std::filesystem::path& dir, ContainerLayout layout,
+                          const std::vector<SmallFile>& small_files, ExtentSource& source,
+                          const WriteOptions& options, PackObserver* observer);
 
 }  // namespace thimble

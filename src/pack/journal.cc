@@ -11,7 +11,8 @@ namespace thimble {
 namespace {
 
 std::string LineOf(const Journal::Entry& entry) {
-  const std::string text = std::to_string(entry.extent) + " " + FormatChecksum(entry.checksum);
+  const std::string text = std::to_string(entry.extent) + " " + std::to_string(entry.bytes) + " " +
+                           FormatChecksum(entry.checksum);
   return text + " " + FormatChecksum(ChecksumOf(text)) + "\n";
 }
 
@@ -19,9 +20,16 @@ std::string LineOf(const Journal::Entry& entry) {
 std::optional<Journal::Entry> ParseLine(std::string_view line) {
   Journal::Entry entry;
   const char* last = line.data() + line.size();
-  const auto [space, error] = std::from_chars(line.data(), last, entry.extent);
-  if (error != std::errc() || space == last || *space != ' ') return std::nullopt;
-  if (std::from_chars(space + 1, last, entry.checksum, 16).ec != std::errc()) return std::nullopt;
+  const char* at = line.data();
+  const auto read = [&](auto* number, int base) {
+    const auto [end, error] = std::from_chars(at, last, *number, base);
+    if (error != std::errc() || end == last || *end != ' ') return false;
+    at = end + 1;
+    return true;
+  };
+  const bool read_all =
+      read(&entry.extent, 10) && read(&entry.bytes, 10) && read(&entry.checksum, 16);
+  if (!read_all) return std::nullopt;
   std::string expected = LineOf(entry);
   expected.pop_back();
   if (line != expected) return std::nullopt;
@@ -31,8 +39,8 @@ std::optional<Journal::Entry> ParseLine(std::string_view line) {
 }  // namespace
 
 Journal::Journal(const std::filesystem::path& path, const std::string& identity, size_t num_extents)
-    : path_(path), checksums_(num_extents) {
-  const std::string head = "thimble-journal 1 " + identity + "\n";
+    : path_(path), entries_(num_extents) {
+  const std::string head = "thimble-journal 2 " + identity + "\n";
   if (!FileExists(path)) WriteWhole(path, head);
   file_ = std::make_unique<DiskFile>(path);
   if (!file_->TryLock()) {
@@ -57,8 +65,8 @@ void Journal::Load(const std::string& head) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) break;
     const auto entry = ParseLine(text.substr(at, end - at));
-    if (!entry || entry->extent >= checksums_.size()) break;
-    checksums_[entry->extent] = entry->checksum;
+    if (!entry || entry->extent >= entries_.size()) break;
+    entries_[entry->extent] = *entry;
     at = end + 1;
   }
   // What follows is torn: the process died while writing it.
@@ -70,7 +78,7 @@ void Journal::Append(std::span<const Entry> entries) {
   std::string lines;
   for (const Entry& entry : entries) {
     lines += LineOf(entry);
-    checksums_[entry.extent] = entry.checksum;
+    entries_[entry.extent] = entry;
   }
   file_->WriteAt(end_, lines);
   file_->Sync();

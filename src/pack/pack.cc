@@ -82,12 +82,10 @@ PackResult PackModel(const std::filesystem::path& model,
     return StoredAs(spec, layer == LayoutOptions::kNoLayer ? store.Global(spec.role)
                                                            : store.Layer(layer, spec.role));
   };
-  ContainerLayout layout = LayOutContainer(config, layout_options);
-  PackResult result = {WriteOutcome::kWritten, layout.TotalBytes(), layout.manifest.files.size()};
+  layout_options.code = !options.raw;
   SnapshotSource source(config, store);
-  result.outcome =
-      WriteContainer(directories[0], std::move(layout), small_files, source, options, observer);
-  return result;
+  return WriteContainer(directories[0], LayOutContainer(config, layout_options), small_files,
+                        source, options, observer);
 }
 
 }  // namespace thimble

@@ -117,12 +117,11 @@ PackResult SynthesizeModel(const SynthOptions& synth, const std::filesystem::pat
     return ContainerTensor{std::string(spec.name), PublishedType(config, spec.role), spec.rows,
                            is_padded ? RoundUp(spec.cols, kPaddedHeads) : spec.cols};
   };
+  layout_options.code = !options.raw;
   ContainerLayout layout = LayOutContainer(config, layout_options);
-  PackResult result = {WriteOutcome::kWritten, layout.TotalBytes(), layout.manifest.files.size()};
   SynthSource source(config, layout.manifest, synth.seed);
-  result.outcome = WriteContainer(dir, std::move(layout), {{kConfigFile, config_text}}, source,
-                                  options, observer);
-  return result;
+  return WriteContainer(dir, std::move(layout), {{kConfigFile, config_text}}, source, options,
+                        observer);
 }
 
 }  // namespace thimble

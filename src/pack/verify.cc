@@ -66,7 +66,7 @@ File OpenUncached(const std::filesystem::path& path) {
 // ---- containers
 
 void VerifyExtent(const Container& container, size_t index, const File& file, Scanner* scanner) {
-  const ContainerExtent& extent = container.extents[index];
+  const ContainerExtent& extent = container.table.extents[index];
   const std::string where =
       file.path().string() + ": " + Describe(container.uses[index], container.manifest) + " (" +
       std::to_string(extent.bytes) + " bytes at byte " + std::to_string(extent.offset) + ")";
@@ -85,17 +85,18 @@ void VerifyExtent(const Container& container, size_t index, const File& file, Sc
 
 VerifyReport VerifyContainer(const Container& container, PackObserver* observer) {
   uint64_t total = 0;
-  for (const ContainerExtent& extent : container.extents) total += extent.bytes;
+  for (const ContainerExtent& extent : container.table.extents) total += extent.bytes;
   Scanner scanner(total, observer);
   size_t index = 0;
   for (size_t i = 0; i < container.paths.size(); ++i) {
     const File file = OpenUncached(container.paths[i]);
-    for (; index < container.extents.size() && container.extents[index].file == i; ++index) {
+    for (; index < container.table.extents.size() && container.table.extents[index].file == i;
+         ++index) {
       VerifyExtent(container, index, file, &scanner);
     }
   }
   scanner.report().is_container = true;
-  scanner.report().num_checked = container.extents.size();
+  scanner.report().num_checked = container.table.extents.size();
   return std::move(scanner.report());
 }
 

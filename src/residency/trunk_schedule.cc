@@ -105,21 +105,25 @@ class Builder {
   }
 
   size_t RowsThatFit(const TensorExtent& extent, size_t row, size_t granule) const {
-    const uint64_t offset = extent.offset + row * extent.RowBytes();
+    const uint64_t offset = extent.offset + extent.RowOffset(row);
     const uint64_t room = block_bytes_ - stretches_.Bytes();
     const uint64_t end = stretches_.EndWithin(extent.file, offset, room);
     if (end <= offset) return 0;
-    const uint64_t fit = (end - offset) / extent.RowBytes();
-    return std::min<uint64_t>(fit / granule * granule, extent.rows - row);
+    const size_t fit = extent.RowsWithin(row, end - offset);
+    return row + fit == extent.rows ? fit : fit / granule * granule;
   }
 
   void AddPiece(const TensorAddress& tensor, const TensorExtent& extent, size_t row, size_t rows) {
-    const uint64_t offset = extent.offset + row * extent.RowBytes();
-    const uint64_t bytes = rows * extent.RowBytes();
+    const uint64_t offset = extent.offset + extent.RowOffset(row);
+    const uint64_t bytes = extent.RowOffset(row + rows) - extent.RowOffset(row);
     TrunkPiece piece = {};
     piece.tensor = tensor;
     piece.first_row = row;
-    piece.rows = {TrunkFormat(extent.dtype), rows, extent.cols, nullptr, nullptr};
+    piece.rows = {TrunkFormat(extent), rows, extent.cols};
+    if (extent.is_coded()) {
+      piece.rows.coded = {extent.group_ends, extent.group_rows, extent.rows, row,
+                          extent.RowOffset(row)};
+    }
     schedule_.pieces.push_back(piece);
     places_.push_back({extent.file, offset, offset + bytes});
     stretches_.Add(places_.back());
@@ -164,10 +168,27 @@ class Builder {
 
 }  // namespace
 
-WeightFormat TrunkFormat(DType dtype) {
-  THIMBLE_CHECK(dtype != DType::kU8);
-  return dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32;
+WeightFormat TrunkFormat(const TensorExtent& extent) {
+  THIMBLE_CHECK(extent.dtype != DType::kU8);
+  if (extent.is_coded()) return WeightFormat::kCodedBF16;
+  return extent.dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32;
 }
+
+namespace {
+
+// Memory of the largest part of a tensor that cannot be cut.
+uint64_t LargestGranuleBytes(const TrunkEntry& entry) {
+  const TensorExtent& extent = entry.extent;
+  if (!extent.is_coded()) return entry.granule * extent.RowBytes();
+  uint64_t most = 0;
+  for (size_t row = 0; row < extent.rows; row += entry.granule) {
+    const size_t end = std::min(row + entry.granule, extent.rows);
+    most = std::max(most, extent.RowOffset(end) - extent.RowOffset(row));
+  }
+  return most;
+}
+
+}  // namespace
 
 ReadRequest AlignedRead(uint32_t file, uint64_t offset, uint64_t bytes) {
   ReadRequest read;
@@ -209,7 +230,7 @@ TrunkSchedule TrunkSchedule::Build(const ModelConfig& config, const TensorStore&
 uint64_t TrunkSchedule::MinBlockBytes(std::span<const TrunkEntry> trunk) {
   uint64_t most = kAlignment;
   for (const TrunkEntry& entry : trunk) {
-    most = std::max(most, entry.granule * entry.extent.RowBytes() + kAlignment);
+    most = std::max(most, LargestGranuleBytes(entry) + kAlignment);
   }
   return RoundUp(most, kAlignment);
 }

@@ -72,8 +72,8 @@ struct TrunkSchedule {
   static uint64_t MinBlockBytes(const ModelConfig& config, const TensorStore& store);
 };
 
-/// The format of a trunk tensor of `dtype`, which is BF16 or F32.
-WeightFormat TrunkFormat(DType dtype);
+/// The format of a trunk tensor, whose dtype is BF16 or F32.
+WeightFormat TrunkFormat(const TensorExtent& extent);
 
 /// The aligned read that covers [offset, offset + bytes) of a file. `out` is left null.
 ReadRequest AlignedRead(uint32_t file, uint64_t offset, uint64_t bytes);

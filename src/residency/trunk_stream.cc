@@ -1,9 +1,11 @@
 #include "residency/trunk_stream.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/coded_bf16.h"
 #include "base/error.h"
 
 namespace thimble {
@@ -31,6 +33,7 @@ TrunkStream::TrunkStream(const ModelConfig& config, const TensorStore& store,
                          TrunkSchedule schedule, const TrunkMemory& memory, const Kernels& kernels,
                          BlockReader& reader, ReadMonitor& monitor, MemoryBudget& budget)
     : config_(config),
+      store_(store),
       embedding_(store.Global(TensorRole::kEmbedding)),
       schedule_(std::move(schedule)),
       kernels_(kernels),
@@ -129,19 +132,37 @@ Lease<WeightMatrix> TrunkStream::Acquire(const TensorAddress& tensor, size_t fir
   if (sweep_ends) in_sweep_ = false;
 
   WeightMatrix rows = piece.rows;
-  const auto at = [&](const std::byte* block) {
-    return reinterpret_cast<const uint8_t*>(block + piece.data_offset);
-  };
-  if (pinned_[current_block_].data != nullptr) {
-    rows.data = at(pinned_[current_block_].data);
-    return {rows, nullptr, 0};
-  }
+  const std::byte* pinned = pinned_[current_block_].data;
   const size_t index = slot_of_[current_block_];
+  const std::byte* block = pinned != nullptr ? pinned : slots_[index].data;
+  rows.data = reinterpret_cast<const uint8_t*>(block + piece.data_offset);
+  if (rows.format == WeightFormat::kCodedBF16) CheckCoded(piece, rows.data);
+  if (pinned != nullptr) return {rows, nullptr, 0};
   Slot& slot = slots_[index];
   ++slot.leases;
   if (sweep_ends) slot.passed = true;
-  rows.data = at(slot.data);
   return {rows, this, index};
+}
+
+// What a damaged file says of itself must not lead the kernels out of their memory.
+void TrunkStream::CheckCoded(const TrunkPiece& piece, const uint8_t* data) const {
+  const CodedRows& coded = piece.rows.coded;
+  for (size_t row = 0; row < piece.rows.rows; row += coded.group_rows) {
+    const size_t group = coded.GroupOf(row);
+    const uint64_t start = coded.GroupStart(group);
+    if (IsSoundGroup(data + (start - coded.data_offset), coded.group_ends[group] - start,
+                     coded.RowsOfGroup(group), piece.rows.cols)) {
+      continue;
+    }
+    const TensorExtent& extent = piece.tensor.layer == kNoLayer
+                                     ? store_.Global(piece.tensor.role)
+                                     : store_.Layer(piece.tensor.layer, piece.tensor.role);
+    throw Error(ErrorCode::kBadModel,
+                store_.files()[extent.file].path.string() + " at byte " +
+                    std::to_string(extent.offset + start) +
+                    ": expected the head of a group of coded rows, found other bytes; `thimble "
+                    "verify` tells what is damaged");
+  }
 }
 
 void TrunkStream::EnterBlock(size_t block) {
@@ -278,7 +299,7 @@ void TrunkStream::ReadEmbeddings(std::span<const uint32_t> tokens, float* out) {
     read_bytes_ += count * embedding_.RowBytes();
     for (size_t i = 0; i < count; ++i) {
       const std::byte* row = requests_[i].out + (offset(i) - requests_[i].offset);
-      kernels_.decode({TrunkFormat(embedding_.dtype), 1, config_.hidden_size,
+      kernels_.decode({TrunkFormat(embedding_), 1, config_.hidden_size,
                        reinterpret_cast<const uint8_t*>(row), nullptr},
                       out + (first + i) * config_.hidden_size);
     }

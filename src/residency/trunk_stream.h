@@ -75,6 +75,7 @@ class TrunkStream final : public LayerSource, private Lender {
   };
 
   void Return(uint64_t ticket) noexcept override;
+  void CheckCoded(const TrunkPiece& piece, const uint8_t* data) const;
   void ChoosePinned(uint64_t bytes);
   bool Idle() const;
   void Reset();
@@ -89,6 +90,7 @@ class TrunkStream final : public LayerSource, private Lender {
   size_t EndBlock() const { return with_head_ ? schedule_.blocks.size() : schedule_.head_block; }
 
   const ModelConfig& config_;
+  const TensorStore& store_;
   const TensorExtent& embedding_;
   const TrunkSchedule schedule_;
   const Kernels& kernels_;

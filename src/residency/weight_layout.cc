@@ -18,7 +18,9 @@ std::vector<TrunkEntry> ListTrunkWith(const ModelConfig& config, const Place& pl
   std::vector<TrunkEntry> trunk;
   const auto add = [&](const TensorAddress& tensor, const TensorSpec& spec) {
     const TensorExtent extent = place(tensor, spec);
-    const size_t granule = IsMatrix(spec.role) ? RowGranule(config, spec.role) : extent.rows;
+    const size_t granule = extent.is_coded()     ? extent.group_rows
+                           : IsMatrix(spec.role) ? RowGranule(config, spec.role)
+                                                 : extent.rows;
     trunk.push_back({tensor, extent, granule});
   };
   for (size_t layer = 0; layer < config.num_layers(); ++layer) {

@@ -41,6 +41,14 @@ class DoctorCommandTest : public ::testing::Test {
     return dir_.path();
   }
 
+  // The same model as a container.
+  std::string Pack() const {
+    const std::string packed = dir_ / "packed";
+    const auto result = Program::Run({"pack", "-m", WriteModel().string(), "-o", packed});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return packed;
+  }
+
   static Json Check(const Json& report, const std::string& name) {
     for (const Json& check : report["checks"]) {
       if (check["name"] == name) return check;
@@ -92,6 +100,39 @@ TEST_F(DoctorCommandTest, ASoundModelGetsAPace) {
   EXPECT_EQ(Check(report, "tokenizer")["status"], "ok");
   EXPECT_EQ(Check(report, "weights")["figures"]["shards"], 6);
   EXPECT_GT(Check(report, "pace")["figures"]["seconds_per_token"], 0);
+}
+
+TEST_F(DoctorCommandTest, APackedModelGetsAPaceAndTheCommandToRun) {
+  const std::string packed = Pack();
+  const auto result = Doctor({"-m", packed, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  EXPECT_EQ(Check(report, "tokenizer")["status"], "ok");
+  const Json weights = Check(report, "weights");
+  EXPECT_EQ(weights["figures"]["packed"], true);
+  EXPECT_EQ(weights["figures"]["files"], 5);
+  EXPECT_THAT(weights["found"].get<std::string>(), HasSubstr("packed container: 5 files"));
+  EXPECT_GT(Check(report, "pace")["figures"]["seconds_per_token"], 0);
+  EXPECT_THAT(report["next"].get<std::string>(), HasSubstr("thimble run -m " + packed));
+}
+
+TEST_F(DoctorCommandTest, ADamagedContainerFailsAndIsNamed) {
+  const std::filesystem::path packed = Pack();
+  Truncate(packed / "experts-002.bin", 4096);
+  const auto result = Doctor({"-m", packed.string(), "--json"});
+  EXPECT_EQ(result.exit_code, 3);
+  const Json check = Check(Json::parse(result.out), "weights");
+  EXPECT_EQ(check["status"], "fail");
+  EXPECT_THAT(check["found"].get<std::string>(), HasSubstr("experts-002.bin"));
+  EXPECT_THAT(check["remedy"].get<std::string>(), HasSubstr("pack the model again"));
+}
+
+TEST_F(DoctorCommandTest, AnUnfinishedContainerSaysHowToFinishIt) {
+  const std::filesystem::path packed = Pack();
+  std::filesystem::rename(packed / "manifest.json", packed / "journal.txt");
+  const auto result = Doctor({"-m", packed.string()});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, testing::AllOf(HasSubstr("not finished"), HasSubstr("thimble pack")));
 }
 
 TEST_F(DoctorCommandTest, AMissingTokenizerIsAWarning) {

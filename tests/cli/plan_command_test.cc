@@ -9,6 +9,9 @@
 #include "format/published_models.h"
 #include "support/checkpoint_builder.h"
 #include "support/file_edit.h"
+#include "support/sanitizers.h"
+#include "support/shared_data.h"
+#include "support/sparse_container.h"
 #include "support/temp_dir.h"
 
 namespace thimble {
@@ -101,11 +104,10 @@ TEST(PlanCommandTest, WrongUsageIsExplained) {
   EXPECT_EQ(Program::Run({"plan", "--arch", "kimi-k3", "-c", "2000000"}).exit_code, 2);
 }
 
-TEST(PlanCommandTest, AModelOnDiskIsPlannedAsTheEngineWould) {
+// The ledger of the plan against that of a run of the same model.
+void ExpectThePlanOfTheEngine(const std::filesystem::path& model) {
   TempDir dir;
-  CheckpointBuilder::KimiK3().Write(dir.path());
-  const std::vector<std::string> common = {"-m", dir.path().string(), "--memory", "100M", "-c",
-                                           "128"};
+  const std::vector<std::string> common = {"-m", model.string(), "--memory", "100M", "-c", "128"};
   const Json plan = PlanJson(common);
   EXPECT_EQ(plan["downloaded"], true);
   const auto stats = dir / "stats.json";
@@ -119,6 +121,52 @@ TEST(PlanCommandTest, AModelOnDiskIsPlannedAsTheEngineWould) {
     ASSERT_TRUE(ledger.contains(name)) << name;
     EXPECT_EQ(ledger[name], bytes) << name;
   }
+}
+
+TEST(PlanCommandTest, AModelOnDiskIsPlannedAsTheEngineWould) {
+  TempDir dir;
+  CheckpointBuilder::KimiK3().Write(dir.path());
+  ExpectThePlanOfTheEngine(dir.path());
+}
+
+TEST(PlanCommandTest, APackedModelIsPlannedAsTheEngineWould) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "model");
+  CheckpointBuilder::KimiK3().Write(dir / "model");
+  const std::string packed = dir / "packed";
+  ASSERT_EQ(Program::Run({"pack", "-m", dir / "model", "-o", packed}).exit_code, 0);
+  ExpectThePlanOfTheEngine(packed);
+  const Json plan = PlanJson({"-m", packed, "--memory", "100M", "-c", "128"});
+  EXPECT_EQ(plan["packed"], true);
+  EXPECT_EQ(plan["shared_extents"], false);
+  uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(packed)) {
+    if (entry.path().extension() == ".bin" && entry.path().filename() != kExtentTableFile) {
+      bytes += entry.file_size();
+    }
+  }
+  EXPECT_EQ(plan["disk_bytes"], bytes);
+}
+
+// What the process will weigh before any weight is read is measured on a container of full size,
+// with the real tokenizer, and estimated where nothing is downloaded.
+TEST(PlanCommandTest, TheProcessIsEstimatedAsItWillBeMeasured) {
+  if (kSanitized) GTEST_SKIP() << "a sanitized process has another size";
+  THIMBLE_NEED_SHARED("data/tokenizer/tiktoken.model");
+  TempDir dir;
+  WriteSparseContainer(dir.path(), "kimi-k3");
+  for (const char* name : {"tiktoken.model", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(SharedDir() / "data/tokenizer" / name, dir / name);
+  }
+  const std::vector<std::string> common = {"--memory", "8G", "--cores", "2", "--drive", "1"};
+  const auto process = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), common.begin(), common.end());
+    return PlanJson(arguments)["memory"]["ledger"]["process"].get<double>();
+  };
+  const double measured = process({"-m", dir.path().string()});
+  const double estimated = process({"--arch", "kimi-k3"});
+  EXPECT_GE(estimated, measured);
+  EXPECT_LE(estimated, measured + 4e6);
 }
 
 TEST(PlanCommandTest, AConfigurationAloneIsEnough) {

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kHead = 24;
+constexpr size_t kHead = 32;
 constexpr size_t kRecord = 24;
 
 // A small packed model, to be damaged.
@@ -105,13 +105,13 @@ TEST_F(ContainerTest, TheTrunkLiesInReadingOrderAndExpertsInOnePieceEach) {
 TEST_F(ContainerTest, TextAndTableSurviveARoundTrip) {
   const Container container = OpenContainer(dir(), config_);
   EXPECT_EQ(ManifestText(container.manifest), ReadBytes(dir() / kManifestFile));
-  EXPECT_EQ(ExtentTableBytes(container.extents), ReadBytes(table()));
+  EXPECT_EQ(ExtentTableBytes(container.table), ReadBytes(table()));
 }
 
 TEST_F(ContainerTest, ManifestsOfAnotherKindOrVersion) {
   ExpectRejected({"manifest.json", "format", "thimble-container", "other"},
                  [](Json& json) { json["format"] = "other"; });
-  ExpectRejected({"version", "1", "2"}, [](Json& json) { json["version"] = 2; });
+  ExpectRejected({"version", "2", "3"}, [](Json& json) { json["version"] = 3; });
   ExpectRejected({"source"}, [](Json& json) { json.erase("source"); });
   ExpectRejected({"kimi_linear", "kimi_k3"},
                  [](Json& json) { json["architecture"] = "kimi_linear"; });
@@ -177,19 +177,49 @@ TEST_F(ContainerTest, SharingMustBeSaid) {
 }
 
 TEST_F(ContainerTest, ExtentTables) {
-  const uint64_t first = OpenContainer(dir(), config_).extents[1].offset;
+  const uint64_t first = OpenContainer(dir(), config_).table.extents[1].offset;
   ExpectTableRejected({"extents.bin", "extent 1", "starts at byte"}, kHead + kRecord, first + 4096);
   ExpectTableRejected({"extent 1", "starts at byte 0"}, kHead + kRecord, 0);
   ExpectTableRejected({"extent 1", "bytes", "need"}, kHead + kRecord + 8, UINT64_MAX);
   ExpectTableRejected({"extent 1", "lies in file 9"}, kHead + kRecord, uint64_t{9} << 48);
-  ExpectTableRejected({"extent table of version 1"}, 0, 0);
-  ExpectTableRejected({"extent table of version 1"}, 16, 3);
+  ExpectTableRejected({"extent table of version 2"}, 0, 0);
+  ExpectTableRejected({"extent table of version 2"}, 16, 3);
+  ExpectTableRejected({"extent table of version 2"}, 24, 3);
   FlipBit(table(), kHead + 16);
   ExpectOpenFails({"extents.bin", "checksum"});
   Truncate(table(), 1);
   ExpectOpenFails({"extents.bin", "truncated"});
   std::filesystem::remove(table());
   ExpectOpenFails({"extents.bin", "missing"});
+}
+
+TEST_F(ContainerTest, CodedTensors) {
+  const Container container = OpenContainer(dir(), config_);
+  size_t coded = 0;
+  while (TensorOf(container.uses[coded], container.manifest)->group_rows == 0) ++coded;
+  const uint64_t bytes = container.table.extents[coded].bytes;
+  EXPECT_LT(bytes, container.uses[coded].bytes);
+  const std::string name = "extent " + std::to_string(coded);
+  const size_t groups = kHead + container.table.extents.size() * kRecord;
+  ExpectTableRejected({name, "group 0", "impossible"}, groups, 0);
+  ExpectTableRejected({name, "group 0", "impossible"}, groups, 1 << 30);
+  ExpectTableRejected({name, "its groups have"}, groups, bytes - 1);
+
+  const auto edit_coded = [](const char* key, const Json& value) {
+    return [key, value](Json& json) {
+      for (Json& tensor : json["layers"][1]["tensors"]) {
+        if (tensor.contains("group_rows")) {
+          tensor[key] = value;
+          return;
+        }
+      }
+    };
+  };
+  ExpectRejected({"group_rows"}, edit_coded("group_rows", 100000));
+  ExpectRejected({"group_rows", "BF16"}, edit_coded("dtype", "F32"));
+  ExpectRejected({"bytes"}, edit_coded("group_rows", 1));
+  ExpectRejected({"model.embed_tokens.weight", "coded"},
+                 [](Json& json) { json["globals"][0]["group_rows"] = 1; });
 }
 
 TEST_F(ContainerTest, TheConfigurationOfAnotherModelIsRefused) {

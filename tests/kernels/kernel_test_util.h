@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/coded_bf16.h"
 #include "kernels/kernels.h"
 
 /// What the kernels' tests share: buffers that trap a read or write beyond their end, random
@@ -169,12 +170,26 @@ inline float BF16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{b
 
 /// A matrix in its stored form beside its values.
 struct TestMatrix {
+  static constexpr size_t kCodedGroupRows = 3;
   TestMatrix(WeightFormat format, size_t rows, size_t cols, size_t slack)
       : data(WeightMatrix{format, rows, cols, nullptr, nullptr}.RowBytes() * rows, slack),
         scales(format == WeightFormat::kMXFP4 ? rows * (cols / kMxGroup) : 0, slack),
         values(rows * cols),
         view{format, rows, cols, data.data(),
              format == WeightFormat::kMXFP4 ? scales.data() : nullptr} {}
+  // BF16 elements in coded groups of three rows.
+  TestMatrix(const TestMatrix& plain, const std::vector<uint8_t>& coded_bytes,
+             std::vector<uint32_t> ends)
+      : data(coded_bytes),
+        scales(0),
+        values(plain.values),
+        group_ends(std::move(ends)),
+        view{WeightFormat::kCodedBF16,
+             plain.view.rows,
+             plain.view.cols,
+             data.data(),
+             nullptr,
+             {group_ends.data(), kCodedGroupRows, plain.view.rows}} {}
   std::span<const float> Row(size_t row) const {
     return std::span(values).subspan(row * view.cols, view.cols);
   }
@@ -182,8 +197,24 @@ struct TestMatrix {
   GuardedBuffer<uint8_t> data;
   GuardedBuffer<uint8_t> scales;
   std::vector<float> values;
+  std::vector<uint32_t> group_ends;
   WeightMatrix view;
 };
+
+/// The same BF16 matrix in coded groups.
+inline TestMatrix Coded(const TestMatrix& plain) {
+  std::vector<uint8_t> bytes;
+  std::vector<uint32_t> ends;
+  const size_t rows = plain.view.rows, cols = plain.view.cols;
+  std::vector<uint16_t> elements(rows * cols);
+  std::memcpy(elements.data(), plain.view.data, elements.size() * 2);
+  for (size_t row = 0; row < rows; row += TestMatrix::kCodedGroupRows) {
+    const size_t count = std::min(TestMatrix::kCodedGroupRows, rows - row);
+    AppendCodedGroup(elements.data() + row * cols, count, cols, &bytes);
+    ends.push_back(static_cast<uint32_t>(bytes.size()));
+  }
+  return TestMatrix(plain, bytes, std::move(ends));
+}
 
 /// Recomputes `values` of an MXFP4 matrix from its codes and scales, straight from the OCP text.
 inline void DequantiseMx(TestMatrix& matrix) {
@@ -198,6 +229,9 @@ inline void DequantiseMx(TestMatrix& matrix) {
 
 inline TestMatrix RandomMatrix(WeightFormat format, size_t rows, size_t cols, uint32_t seed,
                                size_t slack = 0) {
+  if (format == WeightFormat::kCodedBF16) {
+    return Coded(RandomMatrix(WeightFormat::kBF16, rows, cols, seed, slack));
+  }
   TestMatrix matrix(format, rows, cols, slack);
   std::mt19937 random(seed);
   if (format == WeightFormat::kMXFP4) {

@@ -133,10 +133,10 @@ TEST_F(PackTest, ACheckedRunNamesADamagedExpertBeforeItIsUsed) {
   Pack();
   const auto file = packed() / "experts-001.bin";
   const Container container = OpenContainer(packed(), ReadModelConfig(packed()));
-  for (size_t i = 0; i < container.extents.size(); ++i) {
+  for (size_t i = 0; i < container.table.extents.size(); ++i) {
     const ExtentUse& use = container.uses[i];
     if (use.kind != ExtentUse::Kind::kExpert || use.layer != 1) continue;
-    FlipBit(file, container.extents[i].offset + container.extents[i].bytes - 1);
+    FlipBit(file, container.table.extents[i].offset + container.table.extents[i].bytes - 1);
   }
   for (const bool preload : {false, true}) {
     EngineOptions options = Checked();
@@ -149,6 +149,29 @@ TEST_F(PackTest, ACheckedRunNamesADamagedExpertBeforeItIsUsed) {
 TEST_F(PackTest, ASnapshotHasNothingToCheckWith) {
   ExpectError(ErrorCode::kUsage, {"--check", model().string(), "none", "thimble pack"},
               [&] { LogitsOf(model(), Checked()); });
+}
+
+TEST_F(PackTest, RawStoresTensorsAsTheyWere) {
+  const PackResult coded = Pack();
+  WriteOptions options;
+  options.raw = true;
+  const auto raw = dir_ / "raw";
+  const PackResult plain = PackModel(model(), {raw}, options, nullptr);
+  EXPECT_EQ(plain.bytes, plain.plain_bytes);
+  EXPECT_LT(coded.bytes, plain.bytes);
+  EXPECT_EQ(coded.plain_bytes, PackModel(model(), {packed()}, {}, nullptr).plain_bytes);
+  ExpectSameLogits(packed(), raw);
+}
+
+TEST_F(PackTest, ADamagedHeadOfACodedGroupIsOneErrorThatNamesIt) {
+  Pack();
+  const Container container = OpenContainer(packed(), ReadModelConfig(packed()));
+  size_t coded = 0;
+  while (TensorOf(container.uses[coded], container.manifest)->group_rows == 0) ++coded;
+  FlipBit(packed() / kCoreFile, container.table.extents[coded].offset + 2);
+  ExpectError(ErrorCode::kBadModel,
+              {"core.bin", std::to_string(container.table.extents[coded].offset), "verify"},
+              [&] { LogitsOf(packed()); });
 }
 
 TEST_F(PackTest, StepsDoNotShowInTheResult) {

@@ -43,6 +43,18 @@ TEST(SynthTest, SameSeedSameBytes) {
               [&] { SynthesizeModel(synth, dir / "a", {}, nullptr); });
 }
 
+TEST(SynthTest, ExpertsAloneCanBeShared) {
+  TempDir dir;
+  SynthOptions synth = Small();
+  synth.distinct_layers.reset();
+  SynthesizeModel(synth, dir.path(), {}, nullptr);
+  const ModelConfig config = ReadModelConfig(dir.path());
+  EXPECT_TRUE(OpenContainer(dir.path(), config).manifest.shared_extents);
+  const TensorStore store = TensorStore::Open(dir.path(), config);
+  EXPECT_EQ(store.Expert(1, 0)[0].offset, store.Expert(1, 2)[0].offset);
+  EXPECT_NE(store.Expert(1, 0)[0].file, store.Expert(2, 0)[0].file);
+}
+
 TEST(SynthTest, LayersAndExpertsAreSharedAsAskedAndTheManifestSaysSo) {
   TempDir dir;
   SynthesizeModel(Small(), dir.path(), {}, nullptr);

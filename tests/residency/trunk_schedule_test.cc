@@ -58,7 +58,7 @@ TEST_P(TrunkScheduleTest, HoldsEveryTensorOnceInOrder) {
         EXPECT_EQ(piece->rows.rows % tensor.granule, 0U);
         EXPECT_LE(row + piece->rows.rows, tensor.extent.rows);
         EXPECT_EQ(piece->rows.cols, tensor.extent.cols);
-        EXPECT_EQ(piece->rows.format, TrunkFormat(tensor.extent.dtype));
+        EXPECT_EQ(piece->rows.format, TrunkFormat(tensor.extent));
         EXPECT_EQ(piece->rows.data, nullptr);
       }
     }
@@ -267,9 +267,9 @@ TEST(AlignedRead, CoversTheRangeWithTheFewestBlocks) {
 }
 
 TEST(TrunkFormat, RefusesBytes) {
-  EXPECT_EQ(TrunkFormat(DType::kBF16), WeightFormat::kBF16);
-  EXPECT_EQ(TrunkFormat(DType::kF32), WeightFormat::kF32);
-  ExpectError(ErrorCode::kRuntime, {"internal error"}, [] { TrunkFormat(DType::kU8); });
+  EXPECT_EQ(TrunkFormat({.dtype = DType::kBF16}), WeightFormat::kBF16);
+  EXPECT_EQ(TrunkFormat({.dtype = DType::kF32}), WeightFormat::kF32);
+  ExpectError(ErrorCode::kRuntime, {"internal error"}, [] { TrunkFormat({.dtype = DType::kU8}); });
 }
 
 }  // namespace

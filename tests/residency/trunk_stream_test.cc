@@ -103,7 +103,7 @@ class Stream {
   }
 
   static void CheckShape(const TrunkTensor& tensor, size_t row, const WeightMatrix& rows) {
-    EXPECT_EQ(rows.format, TrunkFormat(tensor.extent.dtype));
+    EXPECT_EQ(rows.format, TrunkFormat(tensor.extent));
     EXPECT_EQ(rows.cols, tensor.extent.cols);
     EXPECT_EQ(rows.scales, nullptr);
     ASSERT_GT(rows.rows, 0U);

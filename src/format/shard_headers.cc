@@ -1,0 +1,50 @@
+#include "format/shard_headers.h"
+
+#include <exception>
+#include <string>
+
+#include "base/error.h"
+#include "format/model_files.h"
+#include "io/file.h"
+
+namespace thimble {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // TensorStore packs offsets into 48 bits
+
+ShardHeader ReadHeader(const std::filesystem::path& path) {
+  if (!FileExists(path)) {
+    throw Error(ErrorCode::kBadModel,
+                "the shard " + path.string() +
+                    " is missing; download it again, or check that the download finished");
+  }
+  const File file = File::Open(path);
+  if (file.size() >= kMaxFileBytes) {
+    throw Error(ErrorCode::kBadModel, path.string() + ": expected less than 2^48 bytes, found " +
+                                          std::to_string(file.size()));
+  }
+  return {path, file.size(), ReadSafetensors(file)};
+}
+
+}  // namespace
+
+std::vector<ShardHeader> ReadShardHeaders(std::span<const std::filesystem::path> paths,
+                                          ThreadPool& pool) {
+  std::vector<ShardHeader> headers(paths.size());
+  std::vector<std::exception_ptr> failures(paths.size());
+  pool.ParallelFor(paths.size(), 1, [&](const Range& range) {
+    for (size_t i = range.first; i < range.last; ++i) {
+      try {
+        headers[i] = ReadHeader(paths[i]);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  });
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return headers;
+}
+
+}  // namespace thimble

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "format/container.h"
+#include "pack/container_writer.h"
+
+namespace thimble {
+
+/// The bytes of extents as the container stores them: tensors that the manifest calls coded are
+/// coded group by group, and each group is decoded again and compared with what it was made from;
+/// all else passes through. Holds one group. Borrows its arguments.
+class ExtentEncoder {
+ public:
+  ExtentEncoder(const ContainerManifest& manifest, ExtentSource& source)
+      : manifest_(manifest), source_(source) {}
+
+  /// Fills the start of `out` with the bytes of the extent from `offset` on, and says how many;
+  /// none at its end. Each extent is read front to back. Error(kRuntime) where a group decodes to
+  /// other bytes, which faulty memory makes happen.
+  size_t Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out);
+
+ private:
+  bool NextGroup(const ExtentUse& use, const ContainerTensor& tensor);
+  void CheckGroup(const ExtentUse& use, size_t rows, size_t cols) const;
+
+  const ContainerManifest& manifest_;
+  ExtentSource& source_;
+  std::vector<uint16_t> elements_;  // of the group
+  std::vector<uint8_t> coded_;      // the same, coded
+  size_t taken_ = 0;                // bytes of coded_
+  size_t next_row_ = 0;             // of the tensor, after the group
+};
+
+}  // namespace thimble
