@@ -34,6 +34,7 @@
 #include "base/byte_size.h"
 #include "io/file.h"
 #include "io/file_reader.h"
+#include "io/queue_shape.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 
@@ -189,7 +190,10 @@ void ReadThroughRing(FileReader& reader, const Files& files, const OnBlock& on_b
 
 Way RingReads(const Files& files, ReadMode mode) {
   // Opened once, as an engine does: the measurement at open is no part of the reading.
-  const std::shared_ptr<FileReader> reader = OpenReader(files.paths(), mode);
+  MemoryBudget budget(kMeasureBytes);
+  Buffer scratch(budget, "measurement", kMeasureBytes);
+  const std::shared_ptr<FileReader> reader =
+      OpenReader(files.paths(), mode, {scratch.data(), scratch.bytes()});
   return {reader->Describe(),
           [&files, reader](const OnBlock& on_block) { ReadThroughRing(*reader, files, on_block); }};
 }

@@ -253,8 +253,13 @@ void MlaAttend(benchmark::State& state) {
   std::vector<float> cache(kPositions * (kLatent + kExtra), 0.01f);
   std::vector<float> q(kLatent + kExtra, 0.1f), context(kLatent);
   for (auto _ : state) {
-    BestKernels().mla_attend(
-        {q.data(), cache.data(), kPositions, kLatent, kExtra, 0.07f, context.data()});
+    BestKernels().mla_attend({q.data(),
+                              cache.data(),
+                              kPositions,
+                              {LatentFormat::kF32, kLatent, kExtra},
+                              0.07f,
+                              context.data(),
+                              nullptr});
     benchmark::DoNotOptimize(context.data());
   }
   ReportBandwidth(state, cache.size() * sizeof(float), 1);

@@ -2,7 +2,7 @@
 
 _thimble() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local model="-m --model" engine="-t --threads --memory"
+  local model="-m --model" engine="-t --threads --memory --kv --io --preload --check"
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
@@ -28,7 +28,11 @@ _thimble() {
       return
       ;;
     --io)
-      mapfile -t COMPREPLY < <(compgen -W "auto direct buffered" -- "$word")
+      mapfile -t COMPREPLY < <(compgen -W "auto direct buffered mmap" -- "$word")
+      return
+      ;;
+    --kv)
+      mapfile -t COMPREPLY < <(compgen -W "f32 bf16 fp8" -- "$word")
       return
       ;;
     # Their values cannot be listed.
@@ -43,14 +47,14 @@ _thimble() {
   case ${COMP_WORDS[1]} in
     run)
       options="$model $engine -p --prompt -f --file --ids -n -c --context -s --seed --temp --top-k
-        --top-p --min-p --repeat-penalty --stop --prefill-chunk --io --stats --logits --out-ids
+        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids
         -v --verbose"
       ;;
     inspect) options="$model --json" ;;
     tokenize) options="$model --markup --jsonl" ;;
     detokenize) options="$model --jsonl" ;;
     eval) options="$model $engine -f --file -c --context --json" ;;
-    plan) options="$model --arch --memory --drive --cores -c --context --json" ;;
+    plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
     pack) options="$model -o --output --raw" ;;
     verify) options="$model" ;;

@@ -54,8 +54,9 @@ HealthReport Examine(const DoctorOptions& options) {
   if (model) {
     const uint64_t budget =
         options.memory.empty() ? DefaultMemoryBudget() : ParseByteSize(options.memory).value_or(0);
-    const size_t context = std::min(kPlannedContext, model->config.max_context);
-    request = model->Request(context, budget, UsablePhysicalCores());
+    EngineOptions planned;
+    planned.context = std::min(kPlannedContext, model->config.max_context);
+    request = model->Request(planned, budget, UsablePhysicalCores());
   }
   const auto files = model ? model->files : std::vector<std::filesystem::path>();
   const std::optional<double> drive =

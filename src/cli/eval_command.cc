@@ -31,9 +31,7 @@ void Evaluate(const EvalOptions& options) {
   std::vector<TokenId> tokens;
   tokenizer.Encode(text, &tokens);
 
-  EngineOptions engine_options;
-  engine_options.memory_bytes = options.model.MemoryBytes();
-  engine_options.num_threads = options.model.threads;
+  EngineOptions engine_options = options.model.ForEngine();
   engine_options.context =
       options.window.value_or(std::min(kDefaultWindow, model.config.max_context));
   engine_options.all_logits = true;

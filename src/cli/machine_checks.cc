@@ -81,8 +81,14 @@ void CheckMemlock(const MachineFacts& facts, HealthReport* report) {
   const bool low = facts.memlock_bytes.value_or(kEnough) < kEnough;
   HealthCheck& check =
       report->Add("memlock", low ? Verdict::kWarn : Verdict::kOk,
-                  facts.memlock_bytes ? FormatBytes(*facts.memlock_bytes) : "no limit",
-                  low ? "kernels before 5.12 may refuse io_uring: raise it with 'ulimit -l'" : "");
+                  facts.memlock_bytes
+                      ? fmt::format("{}: pinned weights and the state of a session are locked "
+                                    "against swapping where they fit in",
+                                    FormatBytes(*facts.memlock_bytes))
+                      : "no limit: pinned weights and the state of a session will not be swapped",
+                  low ? "weights that stay may be swapped out, and kernels before 5.12 may refuse "
+                        "io_uring: raise it with 'ulimit -l'"
+                      : "");
   check.figures = {{"limit_bytes", nullptr}};
   if (facts.memlock_bytes) check.figures["limit_bytes"] = *facts.memlock_bytes;
 }

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/engine.h"
+
 namespace thimble::cli {
 
 /// Options that several commands share, spelled and explained the same everywhere.
@@ -13,13 +15,21 @@ struct ModelOptions {
   std::filesystem::path model;  // empty: the embedded model
   std::string memory;           // as typed; empty: what the machine has, less a reserve
   size_t threads = 0;           // 0: physical cores
+  LatentFormat latents = LatentFormat::kF32;
+  ReadMode read_mode = ReadMode::kAuto;
+  bool check = false;
+  bool preload = false;
 
   std::optional<uint64_t> MemoryBytes() const;
+  /// An engine's options as far as these say; the rest as by default.
+  EngineOptions ForEngine() const;
 };
 
 void AddModelOption(CLI::App& app, std::filesystem::path* model);
 /// --memory; what is typed is kept, once it is known to be a size.
 void AddMemoryOption(CLI::App& app, std::string* memory);
+/// --kv, how the latents of a context are stored.
+void AddLatentsOption(CLI::App& app, LatentFormat* latents);
 void AddEngineOptions(CLI::App& app, ModelOptions* options);
 
 /// The text of a file that the user named, or of standard input for "-". Error(kUsage) where it

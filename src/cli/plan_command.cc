@@ -54,6 +54,7 @@ void AddPlanCommand(CLI::App& program) {
                  fmt::format("Tokens to make room for (default: {})", kDefaultPlanContext))
       ->type_name("N")
       ->check(CLI::PositiveNumber);
+  AddLatentsOption(app, &options->request.latents);
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Plan(*options); });
 }

@@ -84,7 +84,10 @@ Outlook LookAhead(const OutlookRequest& request) {
   }
   const size_t cores = request.cores != 0 ? request.cores : UsablePhysicalCores();
   const uint64_t budget = request.memory_bytes ? *request.memory_bytes : DefaultMemoryBudget();
-  outlook.request = outlook.model.Request(request.context, budget, cores);
+  EngineOptions planned;
+  planned.context = request.context;
+  planned.latents = request.latents;
+  outlook.request = outlook.model.Request(planned, budget, cores);
   outlook.plan = PlanMemory(config, outlook.model.sizes, outlook.request);
   outlook.rates = MeasureCompute(cores);
   ChooseDrive(request.drive, &outlook);

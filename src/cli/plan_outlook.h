@@ -23,6 +23,7 @@ struct OutlookRequest {
   std::optional<double> drive;  // GB/s
   size_t cores = 0;             // 0: the physical ones that this process may use
   size_t context = kDefaultPlanContext;
+  LatentFormat latents = LatentFormat::kF32;
 };
 
 inline constexpr double kAssumedDrive = 3.5;                                            // GB/s

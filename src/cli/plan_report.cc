@@ -17,6 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::array kLatentFormats = {LatentFormat::kF32, LatentFormat::kBF16, LatentFormat::kFP8};
 constexpr std::array<std::pair<const char*, size_t>, 3> kContexts = {
     {{"8K", 8192}, {"128K", 131072}, {"1M", 1048576}}};
 
@@ -46,12 +47,21 @@ Json RateJson(const WeightRate& rate) {
   return {{"bytes_per_s", rate.bytes_per_s}, {"flops", rate.flops}};
 }
 
-Json ContextJson(const ModelConfig& config) {
+Json ContextCostJson(const ModelConfig& config, LatentFormat latents) {
   Json json;
-  json["bytes_per_token"] = ContextTokenBytes(config);
-  json["fixed_bytes"] = StateCache::Bytes(config, 0);
+  json["bytes_per_token"] = ContextTokenBytes(config, latents);
   for (const auto& [name, tokens] : kContexts) {
-    json["total_bytes"][name] = StateCache::Bytes(config, tokens);
+    json["total_bytes"][name] = StateCache::Bytes(config, tokens, latents);
+  }
+  return json;
+}
+
+// What a context costs as it is planned, and in every format.
+Json ContextJson(const ModelConfig& config, LatentFormat latents) {
+  Json json = {{"kv", NameOf(latents)}, {"fixed_bytes", StateCache::Bytes(config, 0)}};
+  json.update(ContextCostJson(config, latents));
+  for (const LatentFormat format : kLatentFormats) {
+    json["by_kv"][NameOf(format)] = ContextCostJson(config, format);
   }
   return json;
 }
@@ -73,8 +83,9 @@ Json ChoicesJson(const std::vector<BudgetChoice>& choices) {
 std::string Size(double bytes) { return FormatBytes(static_cast<uint64_t>(std::llround(bytes))); }
 
 std::string HeadText(const Outlook& outlook) {
-  return fmt::format("{}: {} of memory, context {}, {} cores, drive {} ({})\n", outlook.model.name,
-                     FormatBytes(outlook.request.budget_bytes), outlook.request.context,
+  return fmt::format("{}: {} of memory, context {} in {}, {} cores, drive {} ({})\n",
+                     outlook.model.name, FormatBytes(outlook.request.budget_bytes),
+                     outlook.request.context, NameOf(outlook.request.latents),
                      outlook.request.num_threads, FormatRate(outlook.rates.drive_bytes_per_s),
                      outlook.drive_source);
 }
@@ -141,14 +152,19 @@ std::string ChoicesText(const std::vector<BudgetChoice>& choices) {
 }
 
 std::string ContextText(const ModelConfig& config) {
-  std::string text = fmt::format("\na context costs {} a token and {} at any length",
-                                 FormatBytes(ContextTokenBytes(config)),
+  std::string text = fmt::format("\na context costs {} at any length, and in all\n",
                                  FormatBytes(StateCache::Bytes(config, 0)));
-  for (const auto& [name, tokens] : kContexts) {
-    if (tokens > config.max_context) continue;
-    text += fmt::format("; {} for {}", FormatBytes(StateCache::Bytes(config, tokens)), name);
+  for (const LatentFormat format : kLatentFormats) {
+    text += fmt::format("  --kv {:<5} {:>8} a token", NameOf(format),
+                        FormatBytes(ContextTokenBytes(config, format)));
+    for (const auto& [name, tokens] : kContexts) {
+      if (tokens > config.max_context) continue;
+      text +=
+          fmt::format("; {} for {}", FormatBytes(StateCache::Bytes(config, tokens, format)), name);
+    }
+    text += "\n";
   }
-  return text + "\n";
+  return text;
 }
 
 }  // namespace
@@ -185,7 +201,7 @@ std::string PlanJson(const Outlook& outlook) {
   json["prompt"] = {{"chunk", plan.prefill_chunk},
                     {"bytes_per_token", outlook.prefill.Total() / chunk},
                     {"seconds_per_token", outlook.PrefillSeconds()}};
-  json["context"] = ContextJson(outlook.model.config);
+  json["context"] = ContextJson(outlook.model.config, outlook.request.latents);
   json["choices"] = ChoicesJson(outlook.choices);
   json["assumptions"] = Assumptions(outlook);
   return json.dump(2) + "\n";

@@ -68,9 +68,8 @@ PlannedModel PlannedModel::Published(const std::string& name) {
   return Unloaded(name, ParseModelConfig(PublishedConfig(name), name));
 }
 
-PlanRequest PlannedModel::Request(size_t context, uint64_t budget_bytes, size_t num_threads) const {
-  EngineOptions options;
-  options.context = context;
+PlanRequest PlannedModel::Request(const EngineOptions& options, uint64_t budget_bytes,
+                                  size_t num_threads) const {
   PlanRequest request = MakePlanRequest(config, options, budget_bytes, num_threads);
   request.process_bytes += unloaded_bytes;
   return request;

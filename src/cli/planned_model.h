@@ -29,9 +29,10 @@ struct PlannedModel {
   /// A published architecture by its name. Error(kUsage) where it is unknown.
   static PlannedModel Published(const std::string& name);
 
-  /// What PlanMemory is asked. Called before anything large is allocated for other ends, since the
-  /// process counts as large as it ever was.
-  PlanRequest Request(size_t context, uint64_t budget_bytes, size_t num_threads) const;
+  /// What PlanMemory is asked for an engine with `options`. Called before anything large is
+  /// allocated for other ends, since the process counts as large as it ever was.
+  PlanRequest Request(const EngineOptions& options, uint64_t budget_bytes,
+                      size_t num_threads) const;
 };
 
 /// Whether `dir` holds any shard.

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -27,7 +26,6 @@ struct RunOptions {
   std::optional<float> temperature;
   std::optional<size_t> context;
   std::optional<size_t> prefill_chunk;
-  ReadMode read_mode = ReadMode::kAuto;
   std::string stats_file;
   std::string logits_file;
   bool out_ids = false;
@@ -159,12 +157,9 @@ void Run(RunOptions options) {
   CheckIds(prompt, model.config.vocab_size);
   if (!model.tokenizer) options.out_ids = true;
 
-  EngineOptions engine_options;
-  engine_options.memory_bytes = options.model.MemoryBytes();
-  engine_options.num_threads = options.model.threads;
+  EngineOptions engine_options = options.model.ForEngine();
   engine_options.context = ContextFor(options, model.config, prompt.size());
   engine_options.prefill_chunk = options.prefill_chunk;
-  engine_options.read_mode = options.read_mode;
   engine_options.all_logits = !options.logits_file.empty();
   const auto engine = Engine::Open(model, engine_options);
   Session session(*engine);
@@ -215,17 +210,6 @@ void AddSamplingOptions(CLI::App& app, RunOptions* options) {
       ->allow_extra_args(false);
 }
 
-void AddReadModeOption(CLI::App& app, ReadMode* mode) {
-  static const std::map<std::string, ReadMode> modes = {
-      {"auto", ReadMode::kAuto}, {"direct", ReadMode::kDirect}, {"buffered", ReadMode::kBuffered}};
-  app.add_option_function<std::string>(
-         "--io", [mode](const std::string& name) { *mode = modes.at(name); },
-         "Read weights past the page cache (direct), through it (buffered), or small models "
-         "buffered and others direct (default: auto); changes the speed, never the text")
-      ->type_name("MODE")
-      ->check(CLI::IsMember(modes));
-}
-
 }  // namespace
 
 void AddRunCommand(CLI::App& program) {
@@ -251,7 +235,6 @@ void AddRunCommand(CLI::App& program) {
          "the text (default: as memory allows)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
-  AddReadModeOption(app, &options->read_mode);
   app.add_option("--stats", options->stats_file, "Write figures of the run to a JSON file")
       ->type_name("FILE");
   app.add_option("--logits", options->logits_file,

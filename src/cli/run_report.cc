@@ -33,6 +33,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["prefill_tokens_per_s"] = Rate(prompt_tokens, result.prefill_seconds);
   json["decode_tokens_per_s"] = Rate(DecodedTokens(result), result.decode_seconds);
   json["peak_rss_bytes"] = memory.peak_rss_bytes;
+  json["page_table_bytes"] = memory.page_table_bytes;
   json["budget_bytes"] = engine.budget_bytes();
   json["budget_ledger"] = engine.Ledger();
   json["read_bytes"] = stats.ReadBytes();
@@ -40,9 +41,14 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["expert_read_bytes"] = stats.expert_read_bytes;
   json["expert_requests"] = stats.expert_requests;
   json["expert_hits"] = stats.expert_hits;
+  json["locked_bytes"] = engine.locked_memory().locked_bytes;
+  json["unlocked_bytes"] =
+      engine.locked_memory().wanted_bytes - engine.locked_memory().locked_bytes;
+  json["lock_obstacle"] = engine.locked_memory().obstacle;
   json["major_faults"] = memory.major_faults;
   json["minor_faults"] = memory.minor_faults;
   json["io_wait_s"] = stats.io_wait_seconds;
+  json["kv"] = NameOf(engine.options().latents);
   json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
   json["threads"] = engine.num_threads();
@@ -54,6 +60,10 @@ void PrintDetails(const Engine& engine) {
   const EngineStats stats = engine.stats();
   fmt::print(stderr, "experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
              stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);
+  const LockedMemory& locked = engine.locked_memory();
+  fmt::print(stderr, "locked against swapping: {} of {} that stay{}{}\n",
+             FormatBytes(locked.locked_bytes), FormatBytes(locked.wanted_bytes),
+             locked.obstacle.empty() ? "" : "; ", locked.obstacle);
   fmt::print(stderr, "memory by use:\n{}", FormatLedger(engine.Ledger()));
 }
 

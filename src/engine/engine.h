@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "engine/model_directory.h"
 #include "engine/sampler.h"
+#include "format/container_check.h"
 #include "format/tensor_store.h"
 #include "io/file_reader.h"
 #include "memory/buffer.h"
@@ -38,8 +39,26 @@ struct EngineOptions {
   std::optional<size_t> prefill_chunk;
   /// Logits of every position of a prompt will be asked for, not only of the last.
   bool all_logits = false;
+  /// How the latents of the MLA layers are stored in a session: less memory for a context, and
+  /// logits that differ a little (docs/MODEL.md).
+  LatentFormat latents = LatentFormat::kF32;
   /// How the weights are read: changes the speed, never a result.
   ReadMode read_mode = ReadMode::kAuto;
+  /// Compares a packed model with its checksums: the trunk when it is opened, which reads it once
+  /// more, each expert when it comes from the drive.
+  bool check = false;
+  /// Reads what the budget lets stay when the model is opened, not as it is needed.
+  bool preload = false;
+  /// Told of the bytes that the last two read while the model is opened.
+  std::function<void(const char* what, uint64_t done, uint64_t total)> on_load = nullptr;
+};
+
+/// How much of the memory that stays - pinned weights and states of sessions - the kernel has been
+/// made to keep out of the swap.
+struct LockedMemory {
+  uint64_t wanted_bytes = 0;
+  uint64_t locked_bytes = 0;
+  std::string obstacle;  // why not all of it; empty where it is
 };
 
 /// What the engine has read and waited for since it was opened.
@@ -77,9 +96,11 @@ class Engine {
   const MemoryPlan& plan() const { return plan_; }
   size_t num_threads() const { return pool_.num_threads(); }
   uint64_t budget_bytes() const { return budget_.limit_bytes(); }
+  const EngineOptions& options() const { return options_; }
   /// What the budget is used for, by name.
   std::map<std::string, uint64_t> Ledger() const { return budget_.Ledger(); }
   EngineStats stats() const;
+  const LockedMemory& locked_memory() const { return locked_; }
   /// How the weights are read, in words.
   std::string ReaderDescription() const { return reader_->Describe(); }
 
@@ -90,16 +111,28 @@ class Engine {
 
  private:
   friend class Session;
-  Engine(const ModelDirectory& model, const EngineOptions& options, TensorStore store);
+  struct Opening {
+    TensorStore store;
+    std::optional<ContainerCheck> check;
+  };
+  Engine(const ModelDirectory& model, const EngineOptions& options, Opening opening);
+  void Preload();
+  bool Lock(Buffer& buffer);
+  void Unlock(uint64_t bytes, bool was_locked);
+  void ThrowIfLost() const;
 
   const ModelDirectory& model_;
   const EngineOptions options_;
   const Kernels& kernels_;
-  TensorStore store_;
+  const TensorStore store_;
+  const std::optional<ContainerCheck> check_;
   MemoryBudget budget_;
   ThreadPool pool_;
+  TrunkSchedule schedule_;  // until the trunk's stream takes it
   MemoryPlan plan_;
   Reservation process_;
+  Reservation page_tables_;
+  LockedMemory locked_;
   ReadMonitor monitor_;
   std::unique_ptr<FileReader> reader_;
   TrunkStream trunk_;
@@ -113,7 +146,7 @@ class Session {
  public:
   /// An empty session of EngineOptions::context tokens. Error(kUsage) beyond num_sessions.
   explicit Session(Engine& engine);
-  ~Session() { --engine_.num_open_sessions_; }
+  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -141,8 +174,11 @@ class Session {
   Engine& engine() const { return engine_; }
 
  private:
+  void Sweep(const SweepItem& item, Observer* observer);
+
   Engine& engine_;
   StateCache state_;
+  bool locked_ = false;
   Buffer logits_buffer_;
   const float* last_logits_ = nullptr;
 };

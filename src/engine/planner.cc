@@ -18,7 +18,7 @@ namespace thimble {
 namespace {
 
 // What the process may still grow by outside the budget: pages of code not yet touched, stacks,
-// buffers of the standard library, the trunk's schedule.
+// buffers of the standard library.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
 
 // Rows as long as the trunk's, as many of them as fill more than a core's share of most caches.
@@ -124,6 +124,8 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   request.num_threads = num_threads;
   request.prefill_chunk = options.prefill_chunk;
   request.all_logits = options.all_logits;
+  request.latents = options.latents;
+  request.mapped = options.read_mode == ReadMode::kMapped;
   return request;
 }
 

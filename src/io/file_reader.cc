@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "io/file.h"
-#include "io/pread_reader.h"
 #include "io/queue_shape.h"
+#include "io/thread_reader.h"
 #include "io/uring_reader.h"
 
 namespace thimble {
@@ -43,17 +43,21 @@ uint64_t TotalBytes(const std::vector<File>& files) {
   return total;
 }
 
-QueueShape ShapeFor(const std::vector<File>& files) {
-  if (TotalBytes(files) < kSmallModelBytes) return {};
+QueueShape ShapeFor(const std::vector<File>& files, std::span<std::byte> scratch) {
+  if (scratch.empty() || TotalBytes(files) < kSmallModelBytes) return {};
   const auto largest = std::ranges::max_element(files, {}, &File::size);
-  return largest->size() < kMeasurableBytes ? QueueShape() : MeasureShape(largest->path());
+  return largest->size() < kMeasurableBytes ? QueueShape() : MeasureShape(largest->path(), scratch);
 }
 
 }  // namespace
 
 std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& paths,
-                                       ReadMode mode) {
+                                       ReadMode mode, std::span<std::byte> scratch) {
   std::vector<File> buffered = OpenAll(paths);
+  if (mode == ReadMode::kMapped) {
+    if (auto reader = TryNewMapReader(&buffered, kThreadShape)) return reader;
+    return NewPreadReader(std::move(buffered), kThreadShape, "pread, buffered for lack of mmap");
+  }
   const bool small = TotalBytes(buffered) < kSmallModelBytes;
   if (mode == ReadMode::kBuffered || (mode == ReadMode::kAuto && small)) {
     return NewPreadReader(std::move(buffered), kThreadShape, "pread, buffered");
@@ -63,7 +67,7 @@ std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>&
     return NewPreadReader(std::move(buffered), kThreadShape,
                           "pread, buffered for lack of O_DIRECT");
   }
-  if (auto reader = TryNewUringReader(&*direct, ShapeFor(*direct))) return reader;
+  if (auto reader = TryNewUringReader(&*direct, ShapeFor(*direct, scratch))) return reader;
   return NewPreadReader(std::move(*direct), kThreadShape, "pread, direct");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ enum class ReadMode : uint8_t {
   kAuto,      // small models buffered, others direct
   kDirect,    // past the page cache: the drive's own speed, and no memory beside the budget
   kBuffered,  // through the page cache: fast where the machine has room for the whole model
+  kMapped,    // the pages of the page cache themselves, never copied
 };
 
 /// A BlockReader of files: owns their descriptors and the threads that wait for the drive.
@@ -28,14 +30,18 @@ class FileReader : public BlockReader {
   virtual std::string Describe() const = 0;
   /// Bytes that came so far, with what alignment adds. Any thread.
   virtual uint64_t read_bytes() const = 0;
+  /// Why what was read before is no longer what it was; empty where it is, as it always is where
+  /// bytes are copied. Asked when a result has been computed, before it counts. Any thread.
+  virtual std::string Lost() const { return {}; }
 };
 
 /// Opens all files, in the best way that the kernel and their file system allow: io_uring with
 /// O_DIRECT; without io_uring, threads that call pread(2) with O_DIRECT; without O_DIRECT, the same
 /// through the page cache. Describe() says which it became. Direct reads of large models are
-/// measured first, a few tens of milliseconds with 16 MiB of memory, to choose how many reads of
-/// what size are in flight. Error(kBadModel) where a file cannot be opened.
+/// measured first, a few tens of milliseconds, to choose how many reads of what size are in flight:
+/// into `scratch`, which holds kMeasureBytes or nothing, and then nothing is measured.
+/// Error(kBadModel) where a file cannot be opened.
 std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& paths,
-                                       ReadMode mode);
+                                       ReadMode mode, std::span<std::byte> scratch = {});
 
 }  // namespace thimble

@@ -1,12 +1,8 @@
 #include "io/queue_shape.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <memory>
-#include <new>
 #include <random>
 #include <utility>
 #include <vector>
@@ -24,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array<QueueShape, 2> kShapes = {{{4, 4 * kMiB}, {8, 4 * kMiB}}};
 constexpr size_t kSampleBytes = 32 * kMiB;
 // Less than a sample: its halves are read to the same memory, since nobody looks at them.
-constexpr size_t kMemoryBytes = 16 * kMiB;
+static_assert(kSampleBytes % kMeasureBytes == 0);
 // A sample of a drive below this rate would take a tenth of a second.
 constexpr double kSlowBytesPerSecond = 200e6;
 // After this long no further round begins.
@@ -39,13 +35,9 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 // cache of the drive or of the host.
 class Sampler {
  public:
-  explicit Sampler(const std::filesystem::path& file)
-      : file_(file),
-        size_(File::Open(file).size()),
-        memory_(static_cast<std::byte*>(::operator new(kMemoryBytes, kAlignment))) {
-    THIMBLE_CHECK(size_ >= 2 * kSampleBytes);
-    // Large pages, as the memory has that weights are read to.
-    ::madvise(memory_.get(), kMemoryBytes, MADV_HUGEPAGE);
+  Sampler(const std::filesystem::path& file, std::span<std::byte> scratch)
+      : file_(file), size_(File::Open(file).size()), scratch_(scratch) {
+    THIMBLE_CHECK(size_ >= 2 * kSampleBytes && scratch.size() >= kMeasureBytes);
   }
 
   // Bytes a second of a stretch.
@@ -59,10 +51,10 @@ class Sampler {
     ReadMonitor monitor;
     ReadBatch batch(monitor);
     const auto start = Clock::now();
-    for (size_t done = 0; done < bytes; done += kMemoryBytes) {
-      const size_t part = std::min(bytes - done, kMemoryBytes);
+    for (size_t done = 0; done < bytes; done += kMeasureBytes) {
+      const size_t part = std::min(bytes - done, kMeasureBytes);
       const ReadRequest request = {
-          .offset = begin + done, .bytes = part, .needed_bytes = part, .out = memory_.get()};
+          .offset = begin + done, .bytes = part, .needed_bytes = part, .out = scratch_.data()};
       reader->Submit({&request, 1}, ReadPriority::kDemand, batch);
     }
     batch.Await();
@@ -70,14 +62,9 @@ class Sampler {
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{2 * kMiB};
-  struct Free {
-    void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
-  };
-
   const std::filesystem::path file_;
   const uint64_t size_;
-  std::unique_ptr<std::byte, Free> memory_;
+  const std::span<std::byte> scratch_;
   std::mt19937_64 random_{std::random_device{}()};
 };
 
@@ -89,8 +76,8 @@ std::string FormatShape(const QueueShape& shape) {
          std::to_string(shape.piece_bytes / (whole ? kMiB : kKiB)) + (whole ? " MiB" : " KiB");
 }
 
-QueueShape MeasureShape(const std::filesystem::path& file) {
-  Sampler sampler(file);
+QueueShape MeasureShape(const std::filesystem::path& file, std::span<std::byte> scratch) {
+  Sampler sampler(file, scratch);
   const QueueShape usual;
   if (sampler.Rate(usual, usual.piece_bytes) < kSlowBytesPerSecond) return usual;
   std::array<double, kShapes.size()> best = {};

@@ -62,7 +62,7 @@ void ReadQueue::Enqueue(const ReadRequest& request, ReadPriority priority, ReadB
   if (free_.empty()) free_.push_back(&jobs_.emplace_back());
   ReadJob* job = free_.back();
   free_.pop_back();
-  *job = {request, &batch, 0, 0, {}};
+  *job = {request, &batch, priority, 0, 0, {}};
   waiting_[static_cast<size_t>(priority)].push_back(job);
 }
 

@@ -20,6 +20,7 @@ namespace thimble {
 struct ReadJob {
   ReadRequest request;
   ReadBatch* batch = nullptr;
+  ReadPriority priority = ReadPriority::kDemand;
   size_t taken_bytes = 0;     // handed out as pieces
   size_t pieces_in_hand = 0;  // handed out and not finished
   std::string error;          // the first

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/weight_matrix.h"
+#include "kernels/latents.h"
 
 /// Arithmetic on packed weights and on float32 activations.
 ///
@@ -59,15 +60,16 @@ struct KdaStepArgs {
 /// over positions j in [0, num_positions). The softmax is computed online over blocks of
 /// kAttentionBlock positions counted from position 0, so that it needs no memory that grows with
 /// the context and yet does not depend on how the prompt was cut. Dot products: striped. Sums over
-/// positions: serial.
+/// positions: serial. A cache that is not float32 is decoded, exactly, block by block: the result
+/// is the bits that the decoded rows would give.
 struct MlaAttendArgs {
   const float* q;        // [latent + extra]: the absorbed query, then the extra (unrotated) part
-  const float* cache;    // [num_positions, latent + extra]
+  const void* cache;     // num_positions rows as `shape` says; of floats for kF32
   size_t num_positions;  // >= 1
-  size_t latent;
-  size_t extra;
+  LatentShape shape;
   float scale;
   float* context;  // [latent]
+  float* decoded;  // scratch [kAttentionBlock, latent + extra]; not used for kF32
 };
 inline constexpr size_t kAttentionBlock = 64;
 

@@ -13,6 +13,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/math-inl.h"
+#include "kernels/rows-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -141,9 +142,61 @@ HWY_INLINE void AddWeightedRows(const float* weights, size_t count, const float*
                        THIMBLE_INLINE_LAMBDA { access.Store(sum[i], context + i * kVector); });
 }
 
+/// Values of E4M3 codes, one in each lane, times the scale: exact. Exponent and fraction moved to
+/// where float32 has them are off by a factor of 2^120; multiplying sets subnormal codes right too.
+HWY_INLINE V DecodeE4M3(U codes, V scale) {
+  const U magnitude = hn::ShiftLeft<20>(hn::And(codes, hn::Set(kU, 0x7fu)));
+  const U sign = hn::ShiftLeft<24>(hn::And(codes, hn::Set(kU, 0x80u)));
+  const V value = hn::Mul(hn::BitCast(kF, magnitude), hn::Set(kF, 0x1p120f));
+  return hn::Mul(hn::Or(value, hn::BitCast(kF, sign)), scale);
+}
+
+void DecodeE4M3Part(const uint8_t* codes, uint8_t scale_code, size_t n, float* out) {
+  const hn::Rebind<uint8_t, decltype(kU)> narrow;
+  const V scale = Constant(kE8M0[scale_code]);
+  size_t i = 0;
+  for (; i + kVector <= n; i += kVector) {
+    hn::StoreU(DecodeE4M3(hn::PromoteTo(kU, hn::LoadU(narrow, codes + i)), scale), kF, out + i);
+  }
+  if (i == n) return;
+  uint8_t tail[kVector] = {};
+  std::memcpy(tail, codes + i, n - i);
+  StoreFirst(DecodeE4M3(hn::PromoteTo(kU, hn::LoadU(narrow, tail)), scale), out + i, n - i);
+}
+
+void DecodeLatent(const LatentShape& shape, const uint8_t* row, float* out) {
+  const size_t width = shape.Width();
+  if (shape.format == LatentFormat::kFP8) {
+    DecodeE4M3Part(row, row[width], shape.latent, out);
+    DecodeE4M3Part(row + shape.latent, row[width + 1], shape.extra, out + shape.latent);
+    return;
+  }
+  size_t i = 0;
+  for (; i + kVector <= width; i += kVector) hn::StoreU(LoadBF16(row + 2 * i), kF, out + i);
+  if (i == width) return;
+  uint8_t tail[2 * kVector] = {};
+  std::memcpy(tail, row + 2 * i, 2 * (width - i));
+  StoreFirst(LoadBF16(tail), out + i, width - i);
+}
+
+/// `count` rows of the cache from `first` on, as floats.
+HWY_INLINE const float* BlockRows(const MlaAttendArgs& args, size_t first, size_t count) {
+  const auto* cache = static_cast<const uint8_t*>(args.cache);
+  const size_t row_bytes = args.shape.RowBytes();
+  if (args.shape.format == LatentFormat::kF32) {
+    return reinterpret_cast<const float*>(cache + first * row_bytes);
+  }
+  for (size_t j = 0; j < count; ++j) {
+    DecodeLatent(args.shape, cache + (first + j) * row_bytes,
+                 args.decoded + j * args.shape.Width());
+  }
+  return args.decoded;
+}
+
 void AddBlock(const MlaAttendArgs& args, size_t first, size_t count, SoftmaxState& state) {
-  const size_t row_stride = args.latent + args.extra;
-  const float* rows = args.cache + first * row_stride;
+  const size_t latent = args.shape.latent;
+  const size_t row_stride = args.shape.Width();
+  const float* rows = BlockRows(args, first, count);
   float scores[kAttentionBlock] = {};
   for (size_t j = 0; j < count; ++j) {
     scores[j] = args.scale * Dot(args.q, rows + j * row_stride, row_stride);
@@ -153,26 +206,26 @@ void AddBlock(const MlaAttendArgs& args, size_t first, size_t count, SoftmaxStat
   constexpr size_t kStep = kVectors * kVector;
   float* context = args.context;
   size_t i = 0;
-  for (; i + kStep <= args.latent; i += kStep) {
+  for (; i + kStep <= latent; i += kStep) {
     AddWeightedRows<kVectors>(scores, count, rows + i, row_stride, factor, context + i,
                               WholeVectors());
   }
-  for (; i + kVector <= args.latent; i += kVector) {
+  for (; i + kVector <= latent; i += kVector) {
     AddWeightedRows<1>(scores, count, rows + i, row_stride, factor, context + i, WholeVectors());
   }
-  if (i < args.latent) {
+  if (i < latent) {
     AddWeightedRows<1>(scores, count, rows + i, row_stride, factor, context + i,
-                       PartialVector{args.latent - i});
+                       PartialVector{latent - i});
   }
 }
 
 void MlaAttend(const MlaAttendArgs& args) noexcept {
-  std::fill_n(args.context, args.latent, 0.0f);
+  std::fill_n(args.context, args.shape.latent, 0.0f);
   SoftmaxState state;
   for (size_t first = 0; first < args.num_positions; first += kAttentionBlock) {
     AddBlock(args, first, std::min(kAttentionBlock, args.num_positions - first), state);
   }
-  Scale(1.0f / state.sum, args.context, args.latent, args.context);
+  Scale(1.0f / state.sum, args.context, args.shape.latent, args.context);
 }
 
 }  // namespace

@@ -29,6 +29,12 @@ Buffer::~Buffer() {
   if (data_ != nullptr) ::munmap(data_, reservation_.bytes());
 }
 
+int Buffer::TryLock() {
+  // Page by page as they are touched, so that pages which never are cost nothing.
+  if (data_ == nullptr || ::mlock2(data_, bytes(), MLOCK_ONFAULT) == 0) return 0;
+  return errno;
+}
+
 Buffer::Buffer(Buffer&& other) noexcept
     : reservation_(std::move(other.reservation_)), data_(std::exchange(other.data_, nullptr)) {}
 

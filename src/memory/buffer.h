@@ -23,6 +23,10 @@ class Buffer {
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
 
+  /// Asks the kernel never to swap out what of it is touched from now on. 0, or the errno of its
+  /// refusal: ENOMEM where RLIMIT_MEMLOCK does not reach, EPERM where that is 0.
+  int TryLock();
+
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   uint64_t bytes() const { return reservation_.bytes(); }

@@ -30,6 +30,7 @@ ProcessMemory ReadProcessMemory() {
   ProcessMemory memory;
   memory.rss_bytes = ReadProcBytes("/proc/self/status", "VmRSS");
   memory.peak_rss_bytes = ReadProcBytes("/proc/self/status", "VmHWM");
+  memory.page_table_bytes = ReadProcBytes("/proc/self/status", "VmPTE");
   struct rusage usage = {};
   if (::getrusage(RUSAGE_SELF, &usage) == 0) {
     memory.major_faults = static_cast<uint64_t>(usage.ru_majflt);

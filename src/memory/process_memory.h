@@ -6,8 +6,9 @@ namespace thimble {
 
 /// What the kernel says of this process.
 struct ProcessMemory {
-  uint64_t rss_bytes = 0;       // VmRSS
-  uint64_t peak_rss_bytes = 0;  // VmHWM
+  uint64_t rss_bytes = 0;         // VmRSS
+  uint64_t peak_rss_bytes = 0;    // VmHWM
+  uint64_t page_table_bytes = 0;  // VmPTE, which no other figure contains
   uint64_t major_faults = 0;
   uint64_t minor_faults = 0;
 };

@@ -38,7 +38,8 @@ Decoder::Workspace::Workspace(const ModelConfig& config, const DecoderLimits& li
       spans(carver.Take<Span>(limits.max_sessions)),
       shared_from(carver.position()),
       kda(config, limits.max_tokens, carver.Restart(shared_from)),
-      mla(config, limits.max_tokens, limits.num_threads, carver.Restart(shared_from)),
+      mla(config, {limits.max_tokens, limits.num_threads, limits.latents},
+          carver.Restart(shared_from)),
       mlp(config, limits.max_tokens, carver.Restart(shared_from)),
       moe(config, limits.max_tokens, carver) {}
 
@@ -100,6 +101,7 @@ void Decoder::CheckTokens(const StateCache& state, std::span<const uint32_t> tok
 void Decoder::Check(std::span<const SweepItem> items) const {
   size_t num_tokens = 0;
   for (const SweepItem& item : items) {
+    THIMBLE_CHECK(item.state->latent_shape().format == limits_.latents);
     CheckTokens(*item.state, item.tokens);
     num_tokens += item.tokens.size();
   }

@@ -43,6 +43,7 @@ struct DecoderLimits {
   size_t max_tokens = 1;    // tokens of one sweep, over all its sessions
   size_t max_sessions = 1;  // sessions of one sweep
   size_t num_threads = 1;
+  LatentFormat latents = LatentFormat::kF32;  // of every state that it advances
 };
 
 /// The forward pass: one sweep over the layers, which advances one or several sessions, each by one

@@ -12,9 +12,11 @@ constexpr float kLoraEps = 1e-6F;  // of the two LoRA norms; not rms_norm_eps (d
 
 }  // namespace
 
-MlaMixer::MlaMixer(const ModelConfig& config, size_t max_tokens, size_t num_threads, Carver& carver)
-    : config_(config) {
+MlaMixer::MlaMixer(const ModelConfig& config, const Sizes& sizes, Carver& carver)
+    : config_(config), shape_{sizes.latents, config.mla.kv_lora_rank, config.mla.extra_dim} {
   const MlaConfig& mla = config.mla;
+  const size_t max_tokens = sizes.max_tokens;
+  const size_t num_threads = sizes.num_threads;
   const auto take = [&](size_t rows, size_t width) {
     return Rows{carver.Take<float>(rows * width), width};
   };
@@ -29,6 +31,8 @@ MlaMixer::MlaMixer(const ModelConfig& config, size_t max_tokens, size_t num_thre
   absorbed_ = take(num_threads, mla.CacheDim());
   context_ = take(num_threads, mla.kv_lora_rank);
   context_packed_ = take(num_threads, PackedCols(mla.kv_lora_rank));
+  if (sizes.latents == LatentFormat::kF32) return;
+  decoded_ = take(num_threads, kAttentionBlock * mla.CacheDim());
 }
 
 void MlaMixer::Forward(const Executor& executor, size_t layer, const LayerParams& params,
@@ -70,13 +74,13 @@ void MlaMixer::AppendLatents(const Executor& executor, size_t layer, const Layer
   const MlaConfig& mla = config_.mla;
   executor.Linear({layer, TensorRole::kKvA}, mla.CacheDim(), x, tokens.num_tokens, kv_);
   for (const Span& span : tokens.spans) {
-    float* latents = span.state->Latents(layer) + span.state->num_tokens() * mla.CacheDim();
-    for (size_t i = 0; i < span.num_tokens; ++i) {
-      const float* kv = kv_[span.first_row + i];
-      float* entry = latents + i * mla.CacheDim();
-      executor.kernels().rms_norm(kv, params.latent_kv_norm, kLoraEps, mla.kv_lora_rank, entry);
-      std::copy_n(kv + mla.kv_lora_rank, mla.extra_dim, entry + mla.kv_lora_rank);
-    }
+    const size_t row_bytes = shape_.RowBytes();
+    uint8_t* latents = span.state->Latents(layer) + span.state->num_tokens() * row_bytes;
+    executor.ForTokens(span.num_tokens, 4 * mla.CacheDim(), [&](size_t i) {
+      float* kv = kv_[span.first_row + i];
+      executor.kernels().rms_norm(kv, params.latent_kv_norm, kLoraEps, mla.kv_lora_rank, kv);
+      EncodeLatent(shape_, kv, latents + i * row_bytes);
+    });
   }
 }
 
@@ -89,7 +93,7 @@ void MlaMixer::Attend(const Executor& executor, size_t layer, const SweepTokens&
     THIMBLE_CHECK(block->rows > 0 && block->rows % head_rows == 0);
     const size_t num_heads = block->rows / head_rows;
     for (const Span& span : tokens.spans) {
-      const float* latents = span.state->Latents(layer);
+      const uint8_t* latents = span.state->Latents(layer);
       executor.pool().ParallelFor(span.num_tokens * num_heads, 1, [&](const Range& range) {
         for (size_t task = range.first; task < range.last; ++task) {
           const size_t i = task / num_heads;
@@ -104,15 +108,15 @@ void MlaMixer::Attend(const Executor& executor, size_t layer, const SweepTokens&
 }
 
 void MlaMixer::AttendHead(const Executor& executor, const WeightMatrix& kv_b, size_t head,
-                          size_t token, const float* latents, size_t num_positions, size_t part) {
+                          size_t token, const uint8_t* latents, size_t num_positions, size_t part) {
   const MlaConfig& mla = config_.mla;
   const Kernels& kernels = executor.kernels();
   const float* query = query_[token] + head * mla.QueryDim();
   float* absorbed = absorbed_[part];
   kernels.transposed_matvec(kv_b.Rows(0, mla.nope_dim), query, absorbed);
   std::copy_n(query + mla.nope_dim, mla.extra_dim, absorbed + mla.kv_lora_rank);
-  kernels.mla_attend(
-      {absorbed, latents, num_positions, mla.kv_lora_rank, mla.extra_dim, scale_, context_[part]});
+  kernels.mla_attend({absorbed, latents, num_positions, shape_, scale_, context_[part],
+                      decoded_.data == nullptr ? nullptr : decoded_[part]});
   kernels.pack_activations(context_[part], mla.kv_lora_rank, context_packed_[part]);
   kernels.matmul({kv_b.Rows(mla.nope_dim, mla.value_dim), context_packed_[part],
                   context_packed_.stride, 1, out_[token] + head * mla.value_dim, mla.value_dim});

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "format/model_config.h"
+#include "kernels/latents.h"
 #include "memory/buffer.h"
 #include "model/executor.h"
 #include "model/layer_params.h"
@@ -21,7 +22,13 @@ namespace thimble {
 /// so that only the latent is stored, and every token, alone or in a chunk, takes the same path.
 class MlaMixer {
  public:
-  MlaMixer(const ModelConfig& config, size_t max_tokens, size_t num_threads, Carver& carver);
+  /// How much it is made for.
+  struct Sizes {
+    size_t max_tokens;
+    size_t num_threads;
+    LatentFormat latents;  // of every state that it advances
+  };
+  MlaMixer(const ModelConfig& config, const Sizes& sizes, Carver& carver);
 
   /// y[t] = the mixer's output; x is the packed, normalised input. Advances the states of `tokens`.
   void Forward(const Executor& executor, size_t layer, const LayerParams& params,
@@ -34,9 +41,10 @@ class MlaMixer {
                      const SweepTokens& tokens, const Rows& x);
   void Attend(const Executor& executor, size_t layer, const SweepTokens& tokens);
   void AttendHead(const Executor& executor, const WeightMatrix& kv_b, size_t head, size_t token,
-                  const float* latents, size_t num_positions, size_t part);
+                  const uint8_t* latents, size_t num_positions, size_t part);
 
   const ModelConfig& config_;
+  LatentShape shape_;
   float scale_;
   Rows low_query_;  // q_a x, normalised
   Rows low_query_packed_;
@@ -48,6 +56,7 @@ class MlaMixer {
   Rows absorbed_;  // one row for each thread, like the next two
   Rows context_;
   Rows context_packed_;
+  Rows decoded_;  // a block of the cache for each thread; none where it is float32
 };
 
 }  // namespace thimble

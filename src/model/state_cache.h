@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "format/model_config.h"
+#include "kernels/latents.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 
@@ -15,18 +16,25 @@ namespace thimble {
 ///   conv_width - 1 raw projections of q, k and v, oldest first: [3, conv_width - 1, heads *
 ///   head_dim];
 /// - of each MLA layer the normalised latent and the extra key part of every token:
-///   [capacity, kv_lora_rank + extra_dim].
-/// All float32. Append-only: a recurrent state cannot be cut back.
+///   [capacity] rows of kv_lora_rank + extra_dim elements, stored as `latents` says.
+/// All else is float32. Append-only: a recurrent state cannot be cut back.
 class StateCache {
  public:
   /// An empty state with room for `capacity` tokens. Error(kOverBudget).
-  StateCache(const ModelConfig& config, size_t capacity, MemoryBudget& budget);
+  StateCache(const ModelConfig& config, size_t capacity, MemoryBudget& budget,
+             LatentFormat latents = LatentFormat::kF32);
 
   /// Bytes that a state of `capacity` tokens is charged.
-  static uint64_t Bytes(const ModelConfig& config, size_t capacity);
+  static uint64_t Bytes(const ModelConfig& config, size_t capacity,
+                        LatentFormat latents = LatentFormat::kF32);
+
+  /// Its memory, to be locked against swapping.
+  Buffer& buffer() { return buffer_; }
 
   size_t num_tokens() const { return num_tokens_; }
   size_t capacity() const { return capacity_; }
+  /// The rows of the MLA layers.
+  const LatentShape& latent_shape() const { return latent_shape_; }
 
   /// A sweep that fails half-way leaves layers at different tokens: such a state is poisoned, and
   /// may only be destroyed.
@@ -40,17 +48,19 @@ class StateCache {
   /// Views of one layer; `layer` must be of that kind.
   float* KdaState(size_t layer) { return layers_[layer].kda_state; }
   float* KdaHistory(size_t layer) { return layers_[layer].kda_history; }
-  float* Latents(size_t layer) { return layers_[layer].latents; }
+  uint8_t* Latents(size_t layer) { return layers_[layer].latents; }
 
  private:
   struct LayerViews {
     float* kda_state = nullptr;
     float* kda_history = nullptr;
-    float* latents = nullptr;
+    uint8_t* latents = nullptr;
   };
-  static std::vector<LayerViews> Lay(const ModelConfig& config, size_t capacity, Carver& carver);
+  static std::vector<LayerViews> Lay(const ModelConfig& config, uint64_t latent_bytes,
+                                     Carver& carver);
 
   size_t capacity_;
+  LatentShape latent_shape_;
   size_t num_tokens_ = 0;
   bool advancing_ = false;
   Buffer buffer_;

@@ -7,6 +7,15 @@
 #include "residency/expert_layout.h"
 
 namespace thimble {
+namespace {
+
+size_t NumSets(const ModelConfig& config) {
+  return static_cast<size_t>(std::count_if(
+      config.layers.begin(), config.layers.end(),
+      [](const LayerSpec& spec) { return spec.feed_forward == FeedForwardKind::kMoe; }));
+}
+
+}  // namespace
 
 uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
   uint64_t most = 0;
@@ -19,12 +28,11 @@ uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& st
   return most;
 }
 
+uint64_t ExpertCache::SlotTableBytes() { return sizeof(Slot) + sizeof(uint32_t); }
+
+// An entry for each expert, and room for it in its set's list of slots.
 uint64_t ExpertCache::TableBytes(const ModelConfig& config) {
-  const auto sets =
-      static_cast<size_t>(std::count_if(config.layers.begin(), config.layers.end(), [](auto& spec) {
-        return spec.feed_forward == FeedForwardKind::kMoe;
-      }));
-  return sets * config.moe.num_experts * sizeof(Entry);
+  return NumSets(config) * config.moe.num_experts * (sizeof(Entry) + sizeof(uint32_t));
 }
 
 ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
@@ -48,14 +56,18 @@ ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
   residents_.resize(num_sets);
   clock_.resize(num_sets);
 
-  table_ = Buffer(budget, "expert table", TableBytes(config));
+  const uint64_t entry_bytes = num_sets * num_experts_ * sizeof(Entry);
+  tables_ = budget.Reserve("expert table", TableBytes(config) - entry_bytes);
+  table_ = Buffer(budget, "expert table", entry_bytes);
   entries_ = {reinterpret_cast<Entry*>(table_.data()), num_sets * num_experts_};
   std::fill(entries_.begin(), entries_.end(), Entry{});
 
   THIMBLE_CHECK(memory.window_slots >= 1);
   const size_t num_slots = num_sets == 0 ? 0 : memory.window_slots + memory.cached_slots;
   const uint64_t slot_bytes = SlotBytes(config, store);
+  slot_tables_ = budget.Reserve("expert slots", num_slots * SlotTableBytes());
   memory_ = Buffer(budget, "expert slots", num_slots * slot_bytes);
+  free_.reserve(num_slots);
   for (size_t i = num_slots; i-- > 0;) free_.push_back(static_cast<uint32_t>(i));
   for (size_t i = 0; i < num_slots; ++i) {
     slots_.emplace_back(monitor_);
@@ -128,8 +140,10 @@ void ExpertCache::Read(uint32_t expert, uint32_t index) {
   Slot& slot = slots_[index];
   const ExpertLayout layout = LayOutExpert(store_.Expert(layer_, expert));
   slot.view = ViewExpert(config_, layout, slot.data, expert);
+  slot.layer = layer_;
   slot.set = set_;
   slot.wanted = true;
+  slot.checked = false;
   residents_[set_].push_back(index);
   EntryOf(set_, expert).slot = index;
   requests_.clear();
@@ -193,14 +207,52 @@ Lease<ExpertView> ExpertCache::Next() {
   Slot& slot = slots_[index];
   --num_outstanding_;
   slot.wanted = false;
+  Await(index);
+  slot.leased = true;
+  return {slot.view, this, index};
+}
+
+// Waits for the expert of a slot, and drops it where it cannot be had or is not what it should be.
+void ExpertCache::Await(uint32_t index) {
+  Slot& slot = slots_[index];
   try {
     slot.batch.Await();
+    if (check_ != nullptr && !slot.checked) {
+      // In a container an expert is one read, its first tensor the gate.
+      const auto* bytes = reinterpret_cast<const std::byte*>(slot.view.gate.data);
+      check_->CheckExpert(slot.layer, slot.view.expert, {bytes, store_.expert_bytes()});
+      slot.checked = true;
+    }
   } catch (const Error&) {
     Drop(index);
     throw;
   }
-  slot.leased = true;
-  return {slot.view, this, index};
+}
+
+void ExpertCache::Preload(const std::function<void(uint64_t)>& on_read) {
+  for (layer_ = 0; layer_ < config_.num_layers(); ++layer_) {
+    if (config_.layers[layer_].feed_forward != FeedForwardKind::kMoe) continue;
+    set_ = set_of_layer_[layer_];
+    const size_t count = std::min(capacity_[set_], num_experts_);
+    for (uint32_t expert = 0; expert < count; ++expert) {
+      const uint32_t slot = TakeSlot();
+      THIMBLE_CHECK(slot != kNoSlot);
+      Read(expert, slot);
+      slots_[slot].wanted = false;
+    }
+    for (const uint32_t slot : std::vector<uint32_t>(residents_[set_])) {
+      Await(slot);
+      on_read(store_.expert_bytes());
+    }
+  }
+  layer_ = 0;
+  set_ = 0;
+}
+
+uint64_t ExpertCache::CachedExpertBytes() const {
+  uint64_t count = 0;
+  for (const size_t capacity : capacity_) count += std::min(capacity, num_experts_);
+  return count * store_.expert_bytes();
 }
 
 void ExpertCache::Return(uint64_t ticket) noexcept {

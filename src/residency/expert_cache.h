@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "format/container_check.h"
 #include "format/model_config.h"
 #include "format/tensor_store.h"
 #include "io/block_reader.h"
@@ -34,6 +36,14 @@ class ExpertCache final : public ExpertSource, private Lender {
               BlockReader& reader, ReadMonitor& monitor, MemoryBudget& budget);
   ~ExpertCache() override;
 
+  /// Compares every expert that comes from the drive with its checksum, before it is lent. Borrows
+  /// `check`.
+  void CheckWith(const ContainerCheck* check) { check_ = check; }
+  /// Fills the slots of experts that stay, by layer, and tells after each expert how many bytes it
+  /// has. Called before the first request. Error(kRuntime) like Next.
+  void Preload(const std::function<void(uint64_t)>& on_read);
+  uint64_t CachedExpertBytes() const;
+
   void Request(size_t layer, std::span<const uint32_t> experts) override;
   Lease<ExpertView> Next() override;
 
@@ -43,7 +53,9 @@ class ExpertCache final : public ExpertSource, private Lender {
 
   /// Memory of one slot: the largest expert with what alignment adds.
   static uint64_t SlotBytes(const ModelConfig& config, const TensorStore& store);
-  /// Memory of the table of all experts.
+  /// What the cache keeps of each slot besides.
+  static uint64_t SlotTableBytes();
+  /// Memory of the tables of all experts.
   static uint64_t TableBytes(const ModelConfig& config);
 
  private:
@@ -54,8 +66,10 @@ class ExpertCache final : public ExpertSource, private Lender {
     ReadBatch batch;
     std::byte* data = nullptr;
     ExpertView view;
-    size_t set = 0;       // the MoE layer, counted among them
-    bool wanted = false;  // requested, and not yet handed out
+    size_t layer = 0;
+    size_t set = 0;        // the layer, counted among the MoE layers
+    bool wanted = false;   // requested, and not yet handed out
+    bool checked = false;  // compared with its checksum
     bool leased = false;
   };
   // How often an expert was asked for lately, as of its last request, and where it is.
@@ -75,18 +89,22 @@ class ExpertCache final : public ExpertSource, private Lender {
   bool EvictOne(size_t set);
   void Trim(size_t set);
   void Drop(uint32_t index);
+  void Await(uint32_t index);
   uint32_t FindReady() const;
 
   const TensorStore& store_;
   const ModelConfig& config_;
   BlockReader& reader_;
   ReadMonitor& monitor_;
+  const ContainerCheck* check_ = nullptr;
   size_t num_experts_;
   std::vector<size_t> set_of_layer_;
   std::vector<size_t> capacity_;                  // [set]
   std::vector<std::vector<uint32_t>> residents_;  // [set] -> slots that hold its experts
+  Reservation tables_;
   Buffer table_;
   std::span<Entry> entries_;
+  Reservation slot_tables_;
   Buffer memory_;
   std::deque<Slot> slots_;
   std::vector<uint32_t> free_;

@@ -89,10 +89,10 @@ double SweepSeconds(const ModelConfig& config, const WeightSizes& sizes, const M
                   ComputeSeconds(config, sizes, rates, sweep));
 }
 
-uint64_t ContextTokenBytes(const ModelConfig& config) {
+uint64_t ContextTokenBytes(const ModelConfig& config, LatentFormat latents) {
   // Parts are rounded to cache lines, so a few tokens at once.
   constexpr size_t kTokens = 64;
-  return (StateCache::Bytes(config, kTokens) - StateCache::Bytes(config, 0)) / kTokens;
+  return (StateCache::Bytes(config, kTokens, latents) - StateCache::Bytes(config, 0)) / kTokens;
 }
 
 }  // namespace thimble

@@ -68,6 +68,6 @@ double SweepSeconds(const ModelConfig& config, const WeightSizes& sizes, const M
                     const MachineRates& rates, const SweepKind& sweep);
 
 /// Bytes of session state that each token of context adds.
-uint64_t ContextTokenBytes(const ModelConfig& config);
+uint64_t ContextTokenBytes(const ModelConfig& config, LatentFormat latents = LatentFormat::kF32);
 
 }  // namespace thimble

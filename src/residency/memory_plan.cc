@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/byte_size.h"
 #include "base/checked_math.h"
@@ -31,6 +32,15 @@ uint64_t LogitBytes(const ModelConfig& config, size_t rows) {
   return rows * config.vocab_size * sizeof(float);
 }
 
+uint64_t ScheduleBytes(const WeightSizes& sizes, uint64_t block_bytes) {
+  if (block_bytes == sizes.block_bytes) return sizes.schedule_bytes;
+  return TrunkSchedule::MostTableBytes(sizes.num_tensors, sizes.layer_bytes + sizes.head_bytes,
+                                       block_bytes);
+}
+
+// Tables for `bytes` of pages of 4 KiB: eight bytes a page, in whole pages, and their upper levels.
+uint64_t PageTableBytes(uint64_t bytes) { return bytes / 512 + 64 * kKiB; }
+
 // The plan's fixed parts for one choice of their sizes: nothing pinned, no expert cached.
 MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
                     MemoryPlan plan) {
@@ -41,10 +51,11 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
     plan.logit_rows = plan.prefill_chunk;
   }
   const DecoderLimits limits = {std::max(plan.prefill_chunk, request.num_sessions),
-                                request.num_sessions, request.num_threads};
+                                request.num_sessions, request.num_threads, request.latents};
   plan.items = {
       {"process", request.process_bytes},
-      {"session state", request.num_sessions * StateCache::Bytes(config, request.context)},
+      {"session state",
+       request.num_sessions * StateCache::Bytes(config, request.context, request.latents)},
       {"workspace", Decoder::WorkspaceBytes(config, limits)},
       {"logits", request.num_sessions * LogitBytes(config, plan.logit_rows)},
       {"sampler", request.num_sessions * request.sampler_bytes},
@@ -52,6 +63,7 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
       {"trunk ring", plan.ring_slots * plan.block_bytes},
       {"expert slots", plan.expert_window * sizes.expert_slot_bytes},
       {"expert table", ExpertCache::TableBytes(config)},
+      {"trunk schedule", ScheduleBytes(sizes, plan.block_bytes)},
   };
   return plan;
 }
@@ -133,8 +145,10 @@ void Fill(const WeightSizes& sizes, uint64_t budget, MemoryPlan* plan) {
 
 }  // namespace
 
-WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout) {
+WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout,
+                           TrunkSchedule* schedule) {
   WeightSizes sizes;
+  sizes.num_tensors = layout.trunk.size();
   for (const TrunkEntry& entry : layout.trunk) {
     (entry.tensor.layer == kNoLayer ? sizes.head_bytes : sizes.layer_bytes) += entry.extent.Bytes();
   }
@@ -146,14 +160,37 @@ WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout
   const uint64_t wanted = std::clamp(tensors / 32, kMinBlockBytes, kMaxBlockBytes);
   sizes.block_bytes =
       std::max(RoundUp<uint64_t>(wanted, BlockReader::kAlignment), sizes.min_block_bytes);
-  sizes.trunk_bytes = TrunkSchedule::Build(layout.trunk, sizes.block_bytes).bytes;
+  TrunkSchedule built = TrunkSchedule::Build(layout.trunk, sizes.block_bytes);
+  sizes.trunk_bytes = built.bytes;
+  sizes.schedule_bytes = built.TableBytes();
+  if (schedule != nullptr) *schedule = std::move(built);
   sizes.expert_slot_bytes = layout.expert_slot_bytes;
+  if (sizes.expert_slot_bytes != 0) sizes.expert_slot_bytes += ExpertCache::SlotTableBytes();
   sizes.expert_bytes = layout.expert_bytes;
   for (const LayerSpec& spec : config.layers) {
     if (spec.feed_forward == FeedForwardKind::kMoe) sizes.num_experts += config.moe.num_experts;
   }
   return sizes;
 }
+
+namespace {
+
+// A plan within what page tables leave of the budget.
+MemoryPlan PlanMapped(const ModelConfig& config, const WeightSizes& sizes, PlanRequest request) {
+  request.mapped = false;
+  const uint64_t budget = request.budget_bytes;
+  MemoryPlan smallest = SmallestPlan(config, sizes, request);
+  // Such that its own share is left: x - PageTableBytes(x) grows by 511/512 of what x does.
+  const uint64_t needed = smallest.TotalBytes();
+  smallest.items["page tables"] = PageTableBytes(needed + needed / 256) + 64 * kKiB;
+  if (smallest.TotalBytes() > budget) Refuse(smallest, budget);
+  request.budget_bytes -= PageTableBytes(budget);
+  MemoryPlan plan = PlanMemory(config, sizes, request);
+  plan.items["page tables"] = PageTableBytes(plan.TotalBytes());
+  return plan;
+}
+
+}  // namespace
 
 uint64_t MemoryPlan::TotalBytes() const {
   uint64_t total = 0;
@@ -163,6 +200,7 @@ uint64_t MemoryPlan::TotalBytes() const {
 
 MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request) {
+  if (request.mapped) return PlanMapped(config, sizes, request);
   const MemoryPlan smallest = SmallestPlan(config, sizes, request);
   if (smallest.TotalBytes() > request.budget_bytes) Refuse(smallest, request.budget_bytes);
   MemoryPlan plan = Widen(config, sizes, request, smallest);

@@ -8,6 +8,7 @@
 
 #include "format/model_config.h"
 #include "format/tensor_store.h"
+#include "kernels/latents.h"
 #include "residency/weight_layout.h"
 
 namespace thimble {
@@ -17,7 +18,9 @@ struct WeightSizes {
   uint64_t block_bytes = 0;        // the block size that suits the drive and the trunk
   uint64_t min_block_bytes = 0;    // the smallest block size that works
   uint64_t trunk_bytes = 0;        // all of the trunk, aligned, in blocks of block_bytes
-  uint64_t expert_slot_bytes = 0;  // one expert, aligned
+  uint64_t schedule_bytes = 0;     // the schedule of these blocks
+  size_t num_tensors = 0;          // of the trunk
+  uint64_t expert_slot_bytes = 0;  // one expert, aligned, and what is kept of its slot
   uint64_t num_experts = 0;        // over all layers
 
   // What is read, without alignment.
@@ -25,7 +28,10 @@ struct WeightSizes {
   uint64_t head_bytes = 0;    // of the trunk after them, which only sweeps that want logits read
   uint64_t expert_bytes = 0;  // of one expert
 };
-WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout);
+/// Builds the trunk's schedule in blocks of block_bytes; gives it to `schedule` where that is not
+/// null.
+WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout,
+                           TrunkSchedule* schedule = nullptr);
 inline WeightSizes MeasureWeights(const ModelConfig& config, const TensorStore& store) {
   return MeasureWeights(config, LayOutWeights(config, store));
 }
@@ -42,6 +48,8 @@ struct PlanRequest {
   // Absent: chosen by the plan. With all_logits fewer, where their logits would not fit.
   std::optional<size_t> prefill_chunk;
   bool all_logits = false;  // logits of every prompt position are wanted
+  LatentFormat latents = LatentFormat::kF32;
+  bool mapped = false;  // weights are mapped, in pages of 4 KiB: their page tables count too
 };
 
 /// What memory is used for: decided once, when a model is opened, from sizes alone.

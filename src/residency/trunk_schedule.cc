@@ -91,6 +91,9 @@ class Builder {
   TrunkSchedule Finish() {
     CloseBlock();
     if (!in_head_) schedule_.head_block = schedule_.blocks.size();
+    schedule_.pieces.shrink_to_fit();
+    schedule_.reads.shrink_to_fit();
+    schedule_.blocks.shrink_to_fit();
     return std::move(schedule_);
   }
 
@@ -194,6 +197,23 @@ ReadRequest AlignedRead(uint32_t file, uint64_t offset, uint64_t bytes) {
   read.needed_bytes = offset + bytes - read.offset;
   read.bytes = RoundUp<uint64_t>(read.needed_bytes, kAlignment);
   return read;
+}
+
+uint64_t TrunkSchedule::TableBytes() const {
+  return pieces.size() * sizeof(TrunkPiece) + reads.size() * sizeof(TrunkRead) +
+         blocks.size() * (sizeof(TrunkBlock) + kBlockStateBytes);
+}
+
+// What did not fit into a block starts the next, so any two neighbours hold more than one block's
+// worth, but for the pages at their ends; the head starts a block of its own.
+uint64_t TrunkSchedule::MostTableBytes(size_t num_tensors, uint64_t tensor_bytes,
+                                       uint64_t block_bytes) {
+  const uint64_t held =
+      std::max(block_bytes / 2, block_bytes - std::min(block_bytes, 2 * kAlignment));
+  const uint64_t blocks = 2 * (tensor_bytes / std::max<uint64_t>(held, 1)) + 3;
+  const uint64_t pieces = num_tensors + blocks;
+  return pieces * (sizeof(TrunkPiece) + sizeof(TrunkRead)) +
+         blocks * (sizeof(TrunkBlock) + kBlockStateBytes);
 }
 
 TrunkSchedule TrunkSchedule::Build(std::span<const TrunkEntry> trunk, uint64_t block_bytes) {

@@ -55,6 +55,13 @@ struct TrunkSchedule {
   uint64_t bytes = 0;     // memory for all blocks
   uint64_t max_block_bytes = 0;
 
+  /// Memory of the schedule itself, and of kBlockStateBytes that a stream keeps of each block.
+  uint64_t TableBytes() const;
+  static constexpr uint64_t kBlockStateBytes = 96;
+  /// The most that TableBytes comes to for tensors of this number and size, cut into blocks of
+  /// `block_bytes`.
+  static uint64_t MostTableBytes(size_t num_tensors, uint64_t tensor_bytes, uint64_t block_bytes);
+
   /// Blocks hold at most `block_bytes`, or MinBlockBytes where that is more. `trunk` is in reading
   /// order, what lies outside the layers last.
   static TrunkSchedule Build(std::span<const TrunkEntry> trunk, uint64_t block_bytes);

@@ -40,6 +40,8 @@ TrunkStream::TrunkStream(const ModelConfig& config, const TensorStore& store,
       reader_(reader),
       monitor_(monitor),
       slot_of_(schedule_.blocks.size(), kNoSlot) {
+  static_assert(sizeof(PinnedBlock) + sizeof(size_t) <= TrunkSchedule::kBlockStateBytes);
+  tables_ = budget.Reserve("trunk schedule", schedule_.TableBytes());
   embedding_buffer_ = Buffer(budget, "embedding rows", EmbeddingBytes(config));
   pinned_buffer_ = Buffer(budget, "pinned trunk", std::min(memory.pinned_bytes, schedule_.bytes));
   ring_buffer_ = Buffer(budget, "trunk ring", memory.ring_slots * schedule_.max_block_bytes);
@@ -90,7 +92,7 @@ void TrunkStream::BeginSweep(bool with_head) {
   next_piece_ = 0;
   current_block_ = 0;
   ReadAhead();
-  ReadPinnedAhead();
+  ReadPinnedAhead(0, EndBlock());
 }
 
 // Forgets what the ring holds, and every read error with it.
@@ -172,7 +174,7 @@ void TrunkStream::EnterBlock(size_t block) {
   current_block_ = block;
   entered_ = true;
   if (pinned_[block].data != nullptr) {
-    ReadPinnedAhead();
+    ReadPinnedAhead(block, EndBlock());
     AwaitPinned(pinned_[block]);
   } else {
     THIMBLE_CHECK(slot_of_[block] != kNoSlot);
@@ -204,10 +206,28 @@ void TrunkStream::AwaitPinned(PinnedBlock& block) {
   }
 }
 
+void TrunkStream::Preload(const std::function<void(uint64_t)>& on_read) {
+  THIMBLE_CHECK(!in_sweep_);
+  for (size_t block = 0; block < pinned_.size(); ++block) {
+    if (pinned_[block].data == nullptr) continue;
+    ReadPinnedAhead(block, pinned_.size());
+    AwaitPinned(pinned_[block]);
+    on_read(schedule_.blocks[block].read_bytes);
+  }
+}
+
+uint64_t TrunkStream::PinnedTensorBytes() const {
+  uint64_t bytes = 0;
+  for (size_t block = 0; block < pinned_.size(); ++block) {
+    if (pinned_[block].data != nullptr) bytes += schedule_.blocks[block].read_bytes;
+  }
+  return bytes;
+}
+
 // Pinned blocks are read in the first sweep, a few ahead of the one in use.
-void TrunkStream::ReadPinnedAhead() {
+void TrunkStream::ReadPinnedAhead(size_t first, size_t end) {
   size_t ahead = 0;
-  for (size_t block = current_block_; block < EndBlock() && ahead < kPinnedAhead; ++block) {
+  for (size_t block = first; block < end && ahead < kPinnedAhead; ++block) {
     PinnedBlock& pinned = pinned_[block];
     if (pinned.data == nullptr) continue;
     ++ahead;

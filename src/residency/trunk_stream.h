@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -29,8 +30,8 @@ struct TrunkMemory {
 /// into the next one.
 class TrunkStream final : public LayerSource, private Lender {
  public:
-  /// Borrows all arguments. Memory is charged to `budget` as "trunk ring", "pinned trunk" and
-  /// "embedding rows".
+  /// Borrows all arguments. Memory is charged to `budget` as "trunk ring", "pinned trunk",
+  /// "embedding rows" and "trunk schedule".
   TrunkStream(const ModelConfig& config, const TensorStore& store, TrunkSchedule schedule,
               const TrunkMemory& memory, const Kernels& kernels, BlockReader& reader,
               ReadMonitor& monitor, MemoryBudget& budget);
@@ -39,6 +40,13 @@ class TrunkStream final : public LayerSource, private Lender {
   void BeginSweep(bool with_head) override;
   Lease<WeightMatrix> Acquire(const TensorAddress& tensor, size_t first_row) override;
   void ReadEmbeddings(std::span<const uint32_t> tokens, float* out) override;
+
+  /// Reads all pinned blocks now, between two sweeps, and tells after each how many bytes of
+  /// tensors it holds. Error(kRuntime) like Acquire.
+  void Preload(const std::function<void(uint64_t)>& on_read);
+  uint64_t PinnedTensorBytes() const;
+  /// Where the pinned blocks lie, to be locked against swapping.
+  Buffer& pinned_buffer() { return pinned_buffer_; }
 
   /// Bytes of tensors read so far, embedding rows included.
   uint64_t read_bytes() const { return read_bytes_; }
@@ -74,7 +82,7 @@ class TrunkStream final : public LayerSource, private Lender {
   void EnterBlock(size_t block);
   void Recycle(Slot& slot);
   void ReadAhead();
-  void ReadPinnedAhead();
+  void ReadPinnedAhead(size_t first, size_t end);
   static void AwaitPinned(PinnedBlock& block);
   bool NextToRead(size_t* block);
   bool AtBlockEnd() const;
@@ -89,6 +97,7 @@ class TrunkStream final : public LayerSource, private Lender {
   BlockReader& reader_;
   ReadMonitor& monitor_;
   std::deque<PinnedBlock> pinned_;  // [block]
+  Reservation tables_;
   Buffer pinned_buffer_;
   Buffer ring_buffer_;
   Buffer embedding_buffer_;

@@ -150,10 +150,11 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
   ASSERT_EQ(result.exit_code, kFine) << result.err;
   const Json stats = ReadJson(stats_file);
   for (const char* name :
-       {"prompt_tokens", "generated_tokens", "prefill_s", "decode_s", "prefill_tokens_per_s",
-        "decode_tokens_per_s", "peak_rss_bytes", "budget_bytes", "read_bytes", "trunk_read_bytes",
-        "expert_read_bytes", "expert_requests", "expert_hits", "major_faults", "minor_faults",
-        "io_wait_s", "threads"}) {
+       {"prompt_tokens",        "generated_tokens",    "prefill_s",         "decode_s",
+        "prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes",    "budget_bytes",
+        "read_bytes",           "trunk_read_bytes",    "expert_read_bytes", "expert_requests",
+        "expert_hits",          "major_faults",        "minor_faults",      "page_table_bytes",
+        "locked_bytes",         "unlocked_bytes",      "io_wait_s",         "threads"}) {
     ASSERT_TRUE(stats.contains(name)) << name;
     EXPECT_TRUE(stats[name].is_number()) << name;
   }
@@ -177,7 +178,7 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
 TEST_F(CommandTest, ReadsAsToldAndSaysSo) {
   const auto stats_file = dir_ / "stats.json";
   std::string expected;
-  for (const std::string mode : {"auto", "buffered", "direct"}) {
+  for (const std::string mode : {"auto", "buffered", "direct", "mmap"}) {
     const auto result = Run({"run", "--ids", "1,2,3", "-n", "4", "--out-ids", "--io", mode,
                              "--stats", stats_file.string()});
     ASSERT_EQ(result.exit_code, kFine) << result.err;
@@ -186,10 +187,28 @@ TEST_F(CommandTest, ReadsAsToldAndSaysSo) {
     const auto io = ReadJson(stats_file)["io"].get<std::string>();
     EXPECT_NE(result.err.find("(" + io + ")"), std::string::npos) << result.err;
     // Direct where the kernel and the file system of the tests' folder can do that.
-    if (mode != "direct") {
+    if (mode == "mmap") {
+      EXPECT_EQ(io, "mmap, depth 4 x 4 MiB");
+    } else if (mode != "direct") {
       EXPECT_NE(io.find("buffered"), std::string::npos) << io;
     }
   }
+}
+
+TEST_F(CommandTest, ANarrowCacheTakesLessOfTheLedger) {
+  const auto stats_file = dir_ / "stats.json";
+  std::map<std::string, uint64_t> state;
+  for (const std::string kv : {"f32", "bf16", "fp8"}) {
+    const auto result = Run({"run", "--ids", "1,2,3", "-n", "4", "--out-ids", "-c", "2000", "--kv",
+                             kv, "--stats", stats_file.string()});
+    ASSERT_EQ(result.exit_code, kFine) << result.err;
+    const Json stats = ReadJson(stats_file);
+    EXPECT_EQ(stats["kv"], kv);
+    state[kv] = stats["budget_ledger"]["session state"];
+  }
+  EXPECT_GT(state["f32"], state["bf16"]);
+  EXPECT_GT(state["bf16"], state["fp8"]);
+  ExpectFailure(Run({"run", "--ids", "1", "--kv", "int4"}), kUsage, {"--kv", "bf16", "int4"});
 }
 
 TEST_F(CommandTest, LogitsAreWrittenForEveryPromptPosition) {
@@ -247,16 +266,21 @@ TEST_F(CommandTest, TooSmallABudgetNamesTheSmallestAndThatOneWorks) {
 TEST_F(CommandTest, PeakMemoryStaysUnderTheBudget) {
   if (kSanitized) GTEST_SKIP() << "sanitizers hold memory of their own";
   std::string expected;
-  for (const char* budget : {"24M", "26M", "30M", "40M", "1G"}) {
-    const auto stats_file = dir_ / "stats.json";
-    const auto result =
-        Program::Run({"run", "-m", kFixture, "--ids", "11,12,13,14,15,16,17", "-n", "40",
-                      "--out-ids", "--memory", budget, "--stats", stats_file.string()});
-    ASSERT_EQ(result.exit_code, kFine) << budget << ": " << result.err;
-    const Json stats = ReadJson(stats_file);
-    EXPECT_LT(stats["peak_rss_bytes"].get<uint64_t>(), ParseByteSize(budget).value()) << budget;
-    if (expected.empty()) expected = result.out;
-    EXPECT_EQ(result.out, expected) << budget;
+  for (const std::string mode : {"auto", "direct", "mmap"}) {
+    for (const char* budget : {"24M", "26M", "30M", "40M", "1G"}) {
+      SCOPED_TRACE(mode + " " + budget);
+      const auto stats_file = dir_ / "stats.json";
+      const auto result = Program::Run({"run", "-m", kFixture, "--ids", "11,12,13,14,15,16,17",
+                                        "-n", "40", "--out-ids", "--memory", budget, "--io", mode,
+                                        "--preload", "--stats", stats_file.string()});
+      ASSERT_EQ(result.exit_code, kFine) << result.err;
+      const Json stats = ReadJson(stats_file);
+      uint64_t peak = stats["peak_rss_bytes"].get<uint64_t>();
+      if (mode == "mmap") peak += stats["page_table_bytes"].get<uint64_t>();
+      EXPECT_LT(peak, ParseByteSize(budget).value());
+      if (expected.empty()) expected = result.out;
+      EXPECT_EQ(result.out, expected);
+    }
   }
 }
 

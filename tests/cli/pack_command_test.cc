@@ -50,6 +50,22 @@ TEST_F(PackCommandTest, DamageIsNamedAndExits3) {
   EXPECT_THAT(verify.err, AllOf(HasSubstr("experts-001.bin"), HasSubstr("layer 1, expert")));
 }
 
+TEST_F(PackCommandTest, ARunComparesWithTheChecksumsWhereToldTo) {
+  Pack();
+  const std::vector<std::string> run = {"run", "-m", packed_,     "--ids",  "1,2,3",
+                                        "-n",  "5",  "--out-ids", "--check"};
+  const auto sound = Program::Run(run);
+  EXPECT_EQ(sound.exit_code, 0) << sound.err;
+  FlipBit(dir_ / "packed" / "core.bin", 5000);
+  const auto damaged = Program::Run(run);
+  EXPECT_EQ(damaged.exit_code, 3);
+  EXPECT_EQ(damaged.out, "");
+  EXPECT_THAT(damaged.err, AllOf(HasSubstr("core.bin"), HasSubstr("extent"), HasSubstr("weight")));
+  const auto plain = Program::Run({"run", "-m", model_, "--ids", "1", "--check"});
+  EXPECT_EQ(plain.exit_code, 2);
+  EXPECT_THAT(plain.err, AllOf(HasSubstr("--check"), HasSubstr("thimble pack")));
+}
+
 TEST_F(PackCommandTest, WrongUsageIsExplained) {
   EXPECT_EQ(Program::Run({"pack", "-m", model_}).exit_code, 2);
   const auto taken = Program::Run({"pack", "-m", model_, "-o", model_});

@@ -59,6 +59,8 @@ TEST(PlanCommandTest, KimiK3CanBePlannedForBeforeAnyDownload) {
   EXPECT_EQ(plan["choices"][0]["seconds_per_token"].size(), 4U);
   EXPECT_EQ(plan["context"]["bytes_per_token"], 24 * 576 * 4);
   EXPECT_EQ(plan["context"]["total_bytes"].size(), 3U);
+  EXPECT_EQ(plan["context"]["by_kv"]["bf16"]["bytes_per_token"], 24 * 576 * 2);
+  EXPECT_EQ(plan["context"]["by_kv"]["fp8"]["bytes_per_token"], 24 * 578);
   EXPECT_FALSE(plan["assumptions"].empty());
 }
 
@@ -67,8 +69,23 @@ TEST(PlanCommandTest, TextNamesEveryPart) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("kimi-linear-48b"), HasSubstr("session state"),
                                 HasSubstr("routed experts"), HasSubstr("a token"),
-                                HasSubstr("on disk"), HasSubstr("12 GB/s"),
+                                HasSubstr("on disk"), HasSubstr("12 GB/s"), HasSubstr("--kv fp8"),
                                 HasSubstr("reported by others"), HasSubstr("thimble doctor")));
+}
+
+TEST(PlanCommandTest, ANarrowCacheIsPlannedAsTold) {
+  const std::vector<std::string> common = {"--arch", "kimi-k3", "--memory", "20G", "-c", "131072"};
+  const Json wide = PlanJson(common);
+  std::vector<std::string> with_fp8 = common;
+  with_fp8.insert(with_fp8.end(), {"--kv", "fp8"});
+  const Json narrow = PlanJson(with_fp8);
+  EXPECT_EQ(wide["context"]["kv"], "f32");
+  EXPECT_EQ(narrow["context"]["kv"], "fp8");
+  const auto state = [](const Json& plan) {
+    return plan["memory"]["ledger"]["session state"].get<int64_t>();
+  };
+  EXPECT_EQ(state(wide) - state(narrow), int64_t{24} * (576 * 4 - 578) * 131072);
+  EXPECT_EQ(state(narrow), narrow["context"]["total_bytes"]["128K"].get<int64_t>());
 }
 
 TEST(PlanCommandTest, TooLittleMemoryShowsTheLedger) {

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <string>
 
 #include "base/byte_size.h"
+#include "io/queue_shape.h"
 #include "io/reader_kinds.h"
 #include "support/aligned_memory.h"
 #include "support/expect_error.h"
@@ -65,6 +67,18 @@ TEST_F(FileReaderTest, ReadsSmallModelsThroughThePageCache) {
   EXPECT_EQ(ReadAll(ReadMode::kBuffered), "pread, buffered, depth 4 x 4 MiB");
 }
 
+TEST_F(FileReaderTest, MapsWhereToldTo) {
+  EXPECT_EQ(ReadAll(ReadMode::kMapped), "mmap, depth 4 x 4 MiB");
+}
+
+// As on kernels before 5.14.
+TEST_F(FileReaderTest, MapsWithoutPopulating) {
+  const std::string description =
+      ReadAllWithout({__NR_madvise, EINVAL, 2, MADV_POPULATE_READ}, ReadMode::kMapped);
+  if (description == "not allowed") GTEST_SKIP() << "this process may not filter system calls";
+  EXPECT_EQ(description, "mmap, depth 4 x 4 MiB");
+}
+
 TEST_F(FileReaderTest, ReadsDirectWhereToldTo) {
   RequireUringAndDirect();
   if (IsSkipped()) return;
@@ -77,7 +91,8 @@ TEST_F(FileReaderTest, MeasuresLargeModels) {
   const auto large = dir_ / "large";
   WriteText(large, "");
   std::filesystem::resize_file(large, 300 * kMiB);
-  const auto reader = OpenReader({path_, large}, ReadMode::kAuto);
+  AlignedMemory scratch(kMeasureBytes, 0);
+  const auto reader = OpenReader({path_, large}, ReadMode::kAuto, {scratch.data(), kMeasureBytes});
   EXPECT_THAT(reader->Describe(), StartsWith("io_uring, direct, depth "));
   EXPECT_EQ(reader->read_bytes(), 0U);
   EXPECT_THAT(OpenReader({large}, ReadMode::kBuffered)->Describe(), StartsWith("pread, buffered"));
@@ -112,7 +127,8 @@ TEST_F(FileReaderTest, FallsBackToThePageCacheWithoutDirectReads) {
 }
 
 TEST_F(FileReaderTest, NamesAFileThatCannotBeOpened) {
-  for (const ReadMode mode : {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered}) {
+  for (const ReadMode mode :
+       {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered, ReadMode::kMapped}) {
     ExpectBadModel({(dir_ / "missing").string(), "No such file"}, [&] {
       OpenReader({path_, dir_ / "missing"}, mode);
     });
@@ -121,7 +137,8 @@ TEST_F(FileReaderTest, NamesAFileThatCannotBeOpened) {
 
 TEST_F(FileReaderTest, OpensNoFilesAndEmptyOnes) {
   WriteText(dir_ / "empty", "");
-  for (const ReadMode mode : {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered}) {
+  for (const ReadMode mode :
+       {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered, ReadMode::kMapped}) {
     OpenReader({}, mode);
     OpenReader({dir_ / "empty"}, mode);
   }

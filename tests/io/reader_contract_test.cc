@@ -226,16 +226,18 @@ TEST_P(ReaderContractTest, SaysWhatItIs) {
   EXPECT_EQ(reader_->read_bytes(), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ReaderContractTest,
-                         testing::Values(ReaderKind{"Uring", true, true, {}},
-                                         ReaderKind{"UringOfPages", true, true, {1, kAlign}},
-                                         ReaderKind{"UringOfFewPages", true, true, {3, 3 * kAlign}},
-                                         ReaderKind{"PreadDirect", false, true, {4, kMiB}},
-                                         ReaderKind{"PreadDirectOfPages", false, true, {2, kAlign}},
-                                         ReaderKind{"PreadBuffered", false, false, {4, kMiB}},
-                                         ReaderKind{
-                                             "PreadBufferedOfPages", false, false, {1, kAlign}}),
-                         [](const auto& kind) { return std::string(kind.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, ReaderContractTest,
+    testing::Values(ReaderKind{"Uring", true, true, {}},
+                    ReaderKind{"UringOfPages", true, true, {1, kAlign}},
+                    ReaderKind{"UringOfFewPages", true, true, {3, 3 * kAlign}},
+                    ReaderKind{"PreadDirect", false, true, {4, kMiB}},
+                    ReaderKind{"PreadDirectOfPages", false, true, {2, kAlign}},
+                    ReaderKind{"PreadBuffered", false, false, {4, kMiB}},
+                    ReaderKind{"PreadBufferedOfPages", false, false, {1, kAlign}},
+                    ReaderKind{"Mapped", false, false, {4, kMiB}, true},
+                    ReaderKind{"MappedOfPages", false, false, {2, kAlign}, true}),
+    [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
 }  // namespace thimble

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/pread_reader.h"
+#include "io/thread_reader.h"
 #include "io/uring_reader.h"
 
 namespace thimble {
@@ -13,9 +13,10 @@ namespace thimble {
 /// A kind of reader, in the sizes that a test wants.
 struct ReaderKind {
   const char* name;
-  bool uring;
-  bool direct;
-  QueueShape shape;
+  bool uring = false;
+  bool direct = false;
+  QueueShape shape = {};
+  bool mapped = false;
 };
 
 /// Opens such a reader. Null where this machine cannot; `*reason` then says what it lacks.
@@ -30,6 +31,11 @@ inline std::unique_ptr<FileReader> OpenKind(const ReaderKind& kind,
       return nullptr;
     }
     files.push_back(std::move(*file));
+  }
+  if (kind.mapped) {
+    auto reader = TryNewMapReader(&files, kind.shape);
+    if (reader == nullptr) *reason = "the file system of " + paths[0].string() + " has no mmap";
+    return reader;
   }
   if (!kind.uring) return NewPreadReader(std::move(files), kind.shape, kind.name);
   auto reader = TryNewUringReader(&files, kind.shape);

@@ -125,8 +125,13 @@ struct MlaHead {
   const float* Position(size_t j) const { return cache.data() + j * (latent + extra); }
   Floats Attend(const Kernels& kernels, float scale) const {
     Floats context(latent);
-    kernels.mla_attend(
-        {q.data(), cache.data(), num_positions, latent, extra, scale, context.data()});
+    kernels.mla_attend({q.data(),
+                        cache.data(),
+                        num_positions,
+                        {LatentFormat::kF32, latent, extra},
+                        scale,
+                        context.data(),
+                        nullptr});
     return context;
   }
 

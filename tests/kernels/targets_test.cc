@@ -56,7 +56,13 @@ class AllOutputs {
   void Mla(size_t positions) {
     const Floats q = RandomFloats(150, 8), cache = RandomFloats(positions * 150, 9);
     Floats context(141);
-    kernels_.mla_attend({q.data(), cache.data(), positions, 141, 9, 0.3f, context.data()});
+    kernels_.mla_attend({q.data(),
+                         cache.data(),
+                         positions,
+                         {LatentFormat::kF32, 141, 9},
+                         0.3f,
+                         context.data(),
+                         nullptr});
     Add(context);
   }
 

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <span>
 #include <utility>
 
+#include "base/byte_size.h"
 #include "support/expect_error.h"
 
 namespace thimble {
@@ -140,6 +142,16 @@ TEST(Carver, CatchesAnOverrunAfterRestartToo) {
   carver.Take<uint8_t>(4000);
   carver.Restart(64).Take<uint8_t>(4032);
   EXPECT_THROW(carver.Restart(64).Take<uint8_t>(4033), Error);
+}
+
+TEST(Buffer, IsLockedAsItIsTouchedOrSaysWhyNot) {
+  MemoryBudget budget(16 * kMiB);
+  Buffer buffer(budget, "test", 8 * kMiB);
+  const int error = buffer.TryLock();
+  EXPECT_TRUE(error == 0 || error == ENOMEM || error == EPERM) << error;
+  buffer.data()[5 * kMiB] = std::byte{1};
+  EXPECT_EQ(buffer.data()[5 * kMiB], std::byte{1});
+  EXPECT_EQ(Buffer().TryLock(), 0);
 }
 
 }  // namespace

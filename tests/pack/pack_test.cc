@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "engine/engine.h"
+#include "format/container.h"
 #include "pack/verify.h"
 #include "support/checkpoint_builder.h"
 #include "support/directory_bytes.h"
@@ -29,10 +31,9 @@ WriteOptions SmallSteps() {
   return options;
 }
 
-std::vector<float> LogitsOf(const std::filesystem::path& dir) {
+std::vector<float> LogitsOf(const std::filesystem::path& dir, EngineOptions options = {}) {
   const ModelDirectory model = ModelDirectory::Open(dir);
   const std::vector<TokenId> tokens = {1, 2, 3, 50, 7, 7, 90};
-  EngineOptions options;
   options.all_logits = true;
   options.context = tokens.size();
   const auto engine = Engine::Open(model, options);
@@ -89,6 +90,65 @@ TEST_F(PackTest, LogitsAreTheSameForTheOtherArchitecture) {
   CheckpointBuilder::KimiLinear().Write(linear);
   PackModel(linear, {packed()}, {}, nullptr);
   ExpectSameLogits(linear, packed());
+}
+
+// ---- checks while running
+
+EngineOptions Checked() {
+  EngineOptions options;
+  options.check = true;
+  return options;
+}
+
+TEST_F(PackTest, ACheckedRunOfASoundModelGivesTheSameLogits) {
+  Pack();
+  const std::vector<float> expected = LogitsOf(packed());
+  for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect, ReadMode::kMapped}) {
+    for (const bool preload : {false, true}) {
+      EngineOptions options = Checked();
+      options.read_mode = mode;
+      options.preload = preload;
+      uint64_t told = 0;
+      options.on_load = [&](const char*, uint64_t done, uint64_t) { told = std::max(told, done); };
+      EXPECT_TRUE(LogitsOf(packed(), options) == expected);
+      EXPECT_GT(told, 0U);
+    }
+  }
+}
+
+TEST_F(PackTest, ACheckedRunNamesADamagedTensor) {
+  Pack();
+  const uint64_t size = std::filesystem::file_size(packed() / "core.bin");
+  for (const uint64_t offset : {uint64_t{3}, size / 2, size - 4096}) {
+    FlipBit(packed() / "core.bin", offset);
+    ExpectBadModel({(packed() / "core.bin").string(), "is damaged", "extent ", "checksum"},
+                   [&] { LogitsOf(packed(), Checked()); });
+    FlipBit(packed() / "core.bin", offset);
+  }
+  EXPECT_EQ(LogitsOf(packed(), Checked()).size(), LogitsOf(packed()).size());
+}
+
+// Where all of a layer's experts are damaged, whichever is asked for first is named.
+TEST_F(PackTest, ACheckedRunNamesADamagedExpertBeforeItIsUsed) {
+  Pack();
+  const auto file = packed() / "experts-001.bin";
+  const Container container = OpenContainer(packed(), ReadModelConfig(packed()));
+  for (size_t i = 0; i < container.table.extents.size(); ++i) {
+    const ExtentUse& use = container.uses[i];
+    if (use.kind != ExtentUse::Kind::kExpert || use.layer != 1) continue;
+    FlipBit(file, container.table.extents[i].offset + container.table.extents[i].bytes - 1);
+  }
+  for (const bool preload : {false, true}) {
+    EngineOptions options = Checked();
+    options.preload = preload;
+    ExpectBadModel({file.string(), "is damaged", "layer 1, expert "},
+                   [&] { LogitsOf(packed(), options); });
+  }
+}
+
+TEST_F(PackTest, ASnapshotHasNothingToCheckWith) {
+  ExpectError(ErrorCode::kUsage, {"--check", model().string(), "none", "thimble pack"},
+              [&] { LogitsOf(model(), Checked()); });
 }
 
 TEST_F(PackTest, RawStoresTensorsAsTheyWere) {

@@ -312,6 +312,29 @@ TEST_F(ExpertCachePolicyTest, GivesWhatIsThereBeforeWhatIsRead) {
   EXPECT_EQ(cache->Next()->expert, 7U);
 }
 
+// ---- preload
+
+TEST_F(ExpertCachePolicyTest, PreloadFillsWhatStays) {
+  for (const size_t cached : {size_t{0}, size_t{5}, size_t{1000}}) {
+    Cache cache(checkpoint_, {2, cached});
+    uint64_t told = 0;
+    cache->Preload([&](uint64_t bytes) { told += bytes; });
+    EXPECT_EQ(told, cache->read_bytes());
+    EXPECT_EQ(told, cache->CachedExpertBytes());
+    uint64_t hits = 0;
+    for (const size_t layer : layers_) hits += cache.HitsOf(layer, all_);
+    EXPECT_EQ(hits * checkpoint_.store().expert_bytes(), told);
+    EXPECT_EQ(cache->num_hits(), hits);
+  }
+}
+
+TEST_F(ExpertCachePolicyTest, APreloadThatFailsIsReportedAndTheCacheSurvives) {
+  Cache cache(checkpoint_, {2, 1000});
+  cache.failing().FailAfter(3);
+  ExpectError(ErrorCode::kRuntime, {"injected"}, [&] { cache->Preload([](uint64_t) {}); });
+  for (const size_t layer : layers_) cache.Take(layer, all_);
+}
+
 // ---- memory
 
 TEST_F(ExpertCachePolicyTest, ChargesSlotsAndTable) {
@@ -321,7 +344,7 @@ TEST_F(ExpertCachePolicyTest, ChargesSlotsAndTable) {
   EXPECT_EQ(slot % BlockReader::kAlignment, 0U);
   Cache cache(checkpoint_, {3, 7});
   auto ledger = cache.budget().Ledger();
-  EXPECT_EQ(ledger["expert slots"], 10 * slot);
+  EXPECT_EQ(ledger["expert slots"], 10 * (slot + ExpertCache::SlotTableBytes()));
   EXPECT_EQ(ledger["expert table"], ExpertCache::TableBytes(checkpoint_.config()));
   EXPECT_EQ(ledger.size(), 2U);
 }

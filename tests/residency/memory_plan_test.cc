@@ -100,12 +100,13 @@ class KimiK3PlanTest : public testing::Test {
     EXPECT_EQ(plan.items.at("pinned trunk"), plan.pinned_bytes);
     EXPECT_EQ(plan.items.at("expert slots"),
               (plan.expert_window + plan.cached_experts) * sizes_.expert_slot_bytes);
-    EXPECT_EQ(plan.items.at("session state"),
-              request_.num_sessions * StateCache::Bytes(config_, request_.context));
+    EXPECT_EQ(
+        plan.items.at("session state"),
+        request_.num_sessions * StateCache::Bytes(config_, request_.context, request_.latents));
     EXPECT_EQ(plan.items.at("logits"),
               request_.num_sessions * plan.logit_rows * config_.vocab_size * sizeof(float));
     const DecoderLimits limits = {std::max(plan.prefill_chunk, request_.num_sessions),
-                                  request_.num_sessions, request_.num_threads};
+                                  request_.num_sessions, request_.num_threads, request_.latents};
     EXPECT_EQ(plan.items.at("workspace"), Decoder::WorkspaceBytes(config_, limits));
   }
 
@@ -131,6 +132,37 @@ TEST_F(KimiK3PlanTest, WorksWithTheVeryBudgetThatARefusalNames) {
         EXPECT_THROW(Plan(floor - kMB), Error);
       }
     }
+  }
+}
+
+TEST_F(KimiK3PlanTest, NarrowLatentsLeaveMemoryForWeights) {
+  request_.context = 131'072;
+  const uint64_t budget = 32 * kGB;
+  const MemoryPlan wide = Plan(budget);
+  for (const LatentFormat format : {LatentFormat::kBF16, LatentFormat::kFP8}) {
+    request_.latents = format;
+    const MemoryPlan narrow = Plan(budget);
+    ExpectSound(narrow, budget);
+    const uint64_t saved = wide.items.at("session state") - narrow.items.at("session state");
+    EXPECT_GE(saved, 24U * 576 * 2 * request_.context);
+    EXPECT_GT(narrow.pinned_bytes, wide.pinned_bytes + saved / 2);
+  }
+}
+
+TEST_F(KimiK3PlanTest, MappedWeightsLeaveRoomForTheirPageTables) {
+  const uint64_t unmapped_floor = Floor();
+  request_.mapped = true;
+  const uint64_t floor = Floor();
+  EXPECT_GT(floor, unmapped_floor);
+  EXPECT_LT(floor, unmapped_floor + unmapped_floor / 100);
+  EXPECT_THROW(Plan(floor - 2 * kMB), Error);
+  for (const uint64_t budget : Ladder()) {
+    SCOPED_TRACE(budget);
+    const MemoryPlan plan = Plan(budget);
+    ExpectSound(plan, budget);
+    const uint64_t weights =
+        plan.items.at("trunk ring") + plan.items.at("pinned trunk") + plan.items.at("expert slots");
+    EXPECT_GE(plan.items.at("page tables"), weights / 512);
   }
 }
 
@@ -233,7 +265,12 @@ class SmallPlanTest : public testing::TestWithParam<Architecture> {
 TEST_P(SmallPlanTest, MeasuresWhatTheStoreHolds) {
   const ModelConfig& config = checkpoint_.config();
   EXPECT_EQ(sizes_.num_experts, checkpoint_.MoeLayers().size() * config.moe.num_experts);
-  EXPECT_EQ(sizes_.expert_slot_bytes, ExpertCache::SlotBytes(config, checkpoint_.store()));
+  EXPECT_EQ(sizes_.expert_slot_bytes,
+            ExpertCache::SlotBytes(config, checkpoint_.store()) + ExpertCache::SlotTableBytes());
+  TrunkSchedule schedule;
+  MeasureWeights(config, LayOutWeights(config, checkpoint_.store()), &schedule);
+  EXPECT_EQ(schedule.bytes, sizes_.trunk_bytes);
+  EXPECT_EQ(schedule.TableBytes(), sizes_.schedule_bytes);
   EXPECT_GE(sizes_.block_bytes, sizes_.min_block_bytes);
   EXPECT_EQ(sizes_.block_bytes % kAlign, 0U);
   uint64_t data_bytes = 0;

@@ -126,6 +126,8 @@ TEST_F(PlanForecastTest, WideSweepsAreBoundByArithmetic) {
 
 TEST_F(PlanForecastTest, ContextCostsItsLatents) {
   EXPECT_EQ(ContextTokenBytes(config_), 24U * 576 * 4);
+  EXPECT_EQ(ContextTokenBytes(config_, LatentFormat::kBF16), 24U * 576 * 2);
+  EXPECT_EQ(ContextTokenBytes(config_, LatentFormat::kFP8), 24U * (576 + 2));
 }
 
 TEST_F(PlanForecastTest, TooLittleMemoryIsRefusedWithTheLedger) {

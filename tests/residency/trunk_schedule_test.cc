@@ -11,6 +11,7 @@
 #include "base/byte_size.h"
 #include "base/checked_math.h"
 #include "residency/checkpoint.h"
+#include "residency/weight_layout.h"
 #include "support/expect_error.h"
 
 namespace thimble {
@@ -157,6 +158,20 @@ TEST_P(TrunkScheduleTest, FillsBlocksWithinTheirSize) {
     EXPECT_EQ(next_read, schedule.reads.size());
     EXPECT_EQ(schedule.bytes, all_bytes);
     EXPECT_EQ(schedule.max_block_bytes, most);
+  }
+}
+
+TEST_P(TrunkScheduleTest, TakesNoMoreMemoryThanWasForeseen) {
+  const ModelConfig& config = checkpoint_.config();
+  const std::vector<TrunkEntry> trunk = ListTrunk(config, checkpoint_.store());
+  uint64_t tensor_bytes = 0;
+  for (const TrunkEntry& entry : trunk) tensor_bytes += entry.extent.Bytes();
+  for (uint64_t block = TrunkSchedule::MinBlockBytes(trunk); block < 4 * kMiB; block += kAlign) {
+    const TrunkSchedule schedule = TrunkSchedule::Build(trunk, block);
+    ASSERT_LE(schedule.TableBytes(),
+              TrunkSchedule::MostTableBytes(trunk.size(), tensor_bytes, block))
+        << block;
+    if (schedule.blocks.size() < 4) break;
   }
 }
 

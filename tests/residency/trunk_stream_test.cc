@@ -226,9 +226,25 @@ TEST_P(TrunkStreamTest, ChargesWhatItHoldsAndReturnsIt) {
     EXPECT_EQ(ledger["embedding rows"], TrunkStream::EmbeddingBytes(checkpoint_.config()));
     EXPECT_EQ(ledger["pinned trunk"], stream.memory().pinned_bytes);
     EXPECT_EQ(ledger["trunk ring"], stream.memory().ring_slots * schedule.max_block_bytes);
+    EXPECT_EQ(ledger["trunk schedule"], schedule.TableBytes());
     stream.Sweep(true);
     stream.Destroy();
     EXPECT_EQ(stream.budget().used_bytes(), 0U);
+  });
+}
+
+TEST_P(TrunkStreamTest, PreloadReadsThePinnedBlocksAndNoSweepDoesAgain) {
+  ForEachStream([&](Stream& stream, Readers&) {
+    uint64_t told = 0;
+    stream->Preload([&](uint64_t bytes) { told += bytes; });
+    EXPECT_EQ(told, stream->PinnedTensorBytes());
+    EXPECT_EQ(told, stream->read_bytes());
+    if (stream.memory().pinned_bytes == stream.schedule().bytes) {
+      const size_t num_reads = stream.counter().num_reads();
+      stream.Sweep(true);
+      EXPECT_EQ(stream.counter().num_reads(), num_reads);
+    }
+    for (const bool with_head : {true, false, true}) stream.Sweep(with_head);
   });
 }
 
@@ -322,11 +338,13 @@ TEST_F(OneTrunkStreamTest, SpreadsPinnedBlocksOverTheSweep) {
   EXPECT_LE(longest, 3U);
 }
 
-TEST_F(OneTrunkStreamTest, ReadsWithTheReaderOfTheEngine) {
-  const auto reader = OpenReader(checkpoint_.paths(), ReadMode::kAuto);
-  for (const Pinned pinned : {Pinned::kNone, Pinned::kHalf, Pinned::kAllNoRing}) {
-    Stream stream(checkpoint_, *reader, 3, pinned, 20 * kKiB);
-    for (const bool with_head : {true, false, true}) stream.Sweep(with_head);
+TEST_F(OneTrunkStreamTest, ReadsWithTheReadersOfTheEngine) {
+  for (const ReadMode mode : {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kMapped}) {
+    const auto reader = OpenReader(checkpoint_.paths(), mode);
+    for (const Pinned pinned : {Pinned::kNone, Pinned::kHalf, Pinned::kAllNoRing}) {
+      Stream stream(checkpoint_, *reader, 3, pinned, 20 * kKiB);
+      for (const bool with_head : {true, false, true}) stream.Sweep(with_head);
+    }
   }
 }
 

@@ -1,30 +1,42 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <new>
+#include <utility>
 
 #include "io/block_reader.h"
 
 namespace thimble {
 
-/// Memory that a BlockReader may fill, each byte `fill` at first.
+/// Whole pages that a BlockReader may fill or replace, each byte `fill` at first.
 class AlignedMemory {
  public:
-  explicit AlignedMemory(size_t bytes, int fill = 0xcd)
-      : bytes_(static_cast<std::byte*>(::operator new(bytes, kAlignment))) {
-    std::memset(bytes_.get(), fill, bytes);
+  explicit AlignedMemory(size_t bytes, int fill = 0xcd) : bytes_(bytes) {
+    void* const pages = ::mmap(nullptr, bytes + BlockReader::kAlignment, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(pages);
+    std::memset(data_, fill, bytes);
+  }
+  ~AlignedMemory() {
+    if (data_ != nullptr) ::munmap(data_, bytes_ + BlockReader::kAlignment);
+  }
+  AlignedMemory(AlignedMemory&& other) noexcept
+      : bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
+  AlignedMemory& operator=(AlignedMemory&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+    return *this;
   }
 
-  std::byte* data() { return bytes_.get(); }
+  std::byte* data() { return data_; }
 
  private:
-  static constexpr std::align_val_t kAlignment{BlockReader::kAlignment};
-  struct Free {
-    void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
+  size_t bytes_;
+  std::byte* data_;
 };
 
 }  // namespace thimble

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "format/container.h"
+#include "format/model_config.h"
+
+namespace thimble {
+
+/// Compares what is read of a packed model with its checksums. Immutable; safe from any thread.
+class ContainerCheck {
+ public:
+  /// Error(kUsage) where `dir` holds a model as downloaded: its makers publish no checksums in it.
+  /// Error(kBadModel) as OpenContainer.
+  static ContainerCheck Open(const std::filesystem::path& dir, const ModelConfig& config);
+
+  /// Reads the whole trunk, embedding included, 1 MiB at a time. Error(kBadModel) naming file,
+  /// place, layer and tensor of the first extent that is damaged, Error(kRuntime) where a read
+  /// fails. `on_read(done, total)` is told of bytes; may be empty.
+  void CheckTrunk(const std::function<void(uint64_t, uint64_t)>& on_read) const;
+
+  /// `bytes` is what was read of an expert, from its first byte on. Error(kBadModel) as above.
+  void CheckExpert(size_t layer, size_t expert, std::span<const std::byte> bytes) const;
+
+ private:
+  explicit ContainerCheck(Container container) : container_(std::move(container)) {}
+  void Compare(size_t extent, const ExtentUse& use, uint64_t found) const;
+
+  Container container_;
+};
+
+}  // namespace thimble

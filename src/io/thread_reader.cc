@@ -1,0 +1,136 @@
+#include "io/thread_reader.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "io/mapped_files.h"
+#include "io/read_queue.h"
+
+namespace thimble {
+namespace {
+
+constexpr size_t kPageBytes = BlockReader::kAlignment;
+
+// Brings what is left of a piece; the number of bytes that came, or a negative errno.
+using BringPiece = int64_t (*)(const File& file, const ReadPiece& piece);
+
+int64_t PreadPiece(const File& file, const ReadPiece& piece) {
+  const ssize_t got =
+      ::pread(file.descriptor(), piece.out + piece.done_bytes, piece.bytes - piece.done_bytes,
+              static_cast<off_t>(piece.offset + piece.done_bytes));
+  return got < 0 ? -errno : got;
+}
+
+// Starts to read [pages, pages + bytes) of a mapped file. The kernel reads no more for one call
+// than its read-ahead, of which this is the usual size.
+void StartReading(std::byte* pages, size_t bytes) {
+  constexpr size_t kStep = size_t{128} << 10;
+  for (size_t at = 0; at < bytes; at += kStep) {
+    ::madvise(pages + at, std::min(kStep, bytes - at), MADV_WILLNEED);
+  }
+}
+
+// Waits until all pages are there, so that computing meets no fault. A negative errno where one
+// cannot be had.
+int64_t FaultIn(std::byte* pages, size_t bytes) {
+  if (::madvise(pages, bytes, MADV_POPULATE_READ) == 0) return 0;
+  // EFAULT: touching a page would raise SIGBUS.
+  if (errno != EINVAL) return errno == EFAULT ? -EIO : -errno;
+  for (size_t at = 0; at < bytes; at += kPageBytes) {  // before Linux 5.14
+    [[maybe_unused]] const volatile std::byte touched = pages[at];
+  }
+  return 0;
+}
+
+int64_t MapPiece(const File& file, const ReadPiece& piece) {
+  struct stat status = {};
+  if (::fstat(file.descriptor(), &status) != 0) return -errno;
+  const uint64_t offset = piece.offset + piece.done_bytes;
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (offset >= size) return 0;
+  const uint64_t there = std::min<uint64_t>(piece.bytes - piece.done_bytes, size - offset);
+  const size_t bytes = RoundUp<uint64_t>(there, kPageBytes);
+  void* const mapped = ::mmap(piece.out + piece.done_bytes, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file.descriptor(),
+                              static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) return -errno;
+  auto* const pages = static_cast<std::byte*>(mapped);
+  // Experts lie anywhere: what follows one is of no use. The trunk is read on and on.
+  const bool demanded = piece.job->priority == ReadPriority::kDemand;
+  ::madvise(pages, bytes, demanded ? MADV_RANDOM : MADV_NORMAL);
+  StartReading(pages, bytes);
+  const int64_t error = FaultIn(pages, bytes);
+  return error != 0 ? error : static_cast<int64_t>(there);
+}
+
+class ThreadReader final : public FileReader {
+ public:
+  ThreadReader(std::vector<File> files, const QueueShape& shape, const std::string& kind,
+               BringPiece bring)
+      : files_(std::move(files)),
+        description_(kind + ", depth " + FormatShape(shape)),
+        bring_(bring),
+        queue_(shape.piece_bytes) {
+    if (bring == MapPiece) watch_.emplace(files_);
+    for (size_t i = 0; i < shape.depth; ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  ~ThreadReader() override {
+    queue_.Close();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
+              ReadBatch& batch) override {
+    queue_.Push(requests, priority, batch);
+  }
+  std::string Describe() const override { return description_; }
+  uint64_t read_bytes() const override { return read_bytes_.load(std::memory_order_relaxed); }
+  std::string Lost() const override { return watch_ ? watch_->Lost() : std::string(); }
+
+ private:
+  void Work() {
+    while (auto piece = queue_.Pop()) {
+      PieceState state;
+      while (!state.over) state = Advance(files_[piece->file], Bring(*piece), &*piece);
+      queue_.Finish(*piece, state.error);
+    }
+  }
+
+  int64_t Bring(const ReadPiece& piece) {
+    const int64_t got = bring_(files_[piece.file], piece);
+    if (got > 0) read_bytes_.fetch_add(static_cast<uint64_t>(got), std::memory_order_relaxed);
+    return got;
+  }
+
+  const std::vector<File> files_;
+  const std::string description_;
+  const BringPiece bring_;
+  std::optional<MappedFiles> watch_;
+  ReadQueue queue_;
+  std::atomic<uint64_t> read_bytes_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<FileReader> NewPreadReader(std::vector<File> files, const QueueShape& shape,
+                                           const std::string& kind) {
+  return std::make_unique<ThreadReader>(std::move(files), shape, kind, PreadPiece);
+}
+
+std::unique_ptr<FileReader> TryNewMapReader(std::vector<File>* files, const QueueShape& shape) {
+  if (!std::ranges::all_of(*files, MappedFiles::CanMap)) return nullptr;
+  return std::make_unique<ThreadReader>(std::move(*files), shape, "mmap", MapPiece);
+}
+
+}  // namespace thimble

@@ -1,0 +1,127 @@
+// A whole forward pass over readers that are late, out of order, or fail.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/byte_size.h"
+#include "base/thread_pool.h"
+#include "model/decoder.h"
+#include "residency/checkpoint.h"
+#include "residency/expert_cache.h"
+#include "residency/trunk_stream.h"
+#include "support/expect_error.h"
+#include "support/fault_reader.h"
+
+namespace thimble {
+namespace {
+
+constexpr size_t kContext = 16;
+
+// A decoder over streamed weights, of which a third of the trunk and a few experts stay.
+class StreamedModel {
+ public:
+  StreamedModel(const Checkpoint& checkpoint, BlockReader& reader)
+      : config_(checkpoint.config()),
+        schedule_(TrunkSchedule::Build(config_, checkpoint.store(), 0)),
+        trunk_(config_, checkpoint.store(), schedule_, {2, schedule_.bytes / 3}, BestKernels(),
+               reader, monitor_, budget_),
+        experts_(config_, checkpoint.store(), {2, 5}, reader, monitor_, budget_),
+        decoder_(config_, {kContext, 1, 2}, BestKernels(), pool_, trunk_, experts_, budget_) {}
+
+  StateCache NewState() { return StateCache(config_, kContext, budget_); }
+
+  // The logits of the last of `tokens`.
+  std::vector<float> Advance(StateCache& state, std::span<const uint32_t> tokens) {
+    std::vector<float> logits(config_.vocab_size);
+    const SweepItem item = {&state, tokens, LogitsWanted::kLast, logits.data()};
+    decoder_.Sweep({&item, 1}, nullptr);
+    return logits;
+  }
+
+ private:
+  const ModelConfig& config_;
+  const TrunkSchedule schedule_;
+  MemoryBudget budget_{kGiB};
+  ReadMonitor monitor_;
+  ThreadPool pool_{2};
+  TrunkStream trunk_;
+  ExpertCache experts_;
+  Decoder decoder_;
+};
+
+class FaultySweepTest : public testing::TestWithParam<Architecture> {
+ protected:
+  // What a conversation of two sweeps gives.
+  std::vector<float> TwoSweeps(StreamedModel& model) const {
+    StateCache state = model.NewState();
+    model.Advance(state, std::span(tokens_).first(5));
+    return model.Advance(state, std::span(tokens_).subspan(5));
+  }
+  static bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  const Checkpoint& checkpoint_ = SmallCheckpoint(GetParam());
+  const std::vector<uint32_t> tokens_ = {3, 14, 15, 9, 26, 5, 35};
+};
+
+TEST_P(FaultySweepTest, LateAndReorderedReadsChangeNoBit) {
+  InstantReader instant(checkpoint_.paths());
+  StreamedModel plain(checkpoint_, instant);
+  const std::vector<float> expected = TwoSweeps(plain);
+  for (const uint64_t seed : {1, 2, 3}) {
+    DirtyReader dirty(instant);
+    ShuffledReader shuffled(dirty, seed);
+    StreamedModel model(checkpoint_, shuffled);
+    EXPECT_TRUE(SameBits(expected, TwoSweeps(model))) << seed;
+  }
+}
+
+// Whichever read fails, the sweep that needs it ends with one error that names the file, its
+// session is lost, and the next session gives what it would have given.
+TEST_P(FaultySweepTest, AFailedReadPoisonsItsSessionAlone) {
+  InstantReader instant(checkpoint_.paths());
+  CountingReader counter(instant);
+  std::vector<float> expected;
+  {
+    StreamedModel plain(checkpoint_, counter);
+    expected = TwoSweeps(plain);
+  }
+  for (size_t fails_at = 0; fails_at < counter.num_reads(); fails_at += 7) {
+    SCOPED_TRACE(fails_at);
+    DirtyReader dirty(instant);
+    FailingReader failing(dirty, checkpoint_.paths());
+    StreamedModel model(checkpoint_, failing);
+    failing.FailAfter(fails_at);
+    bool failed = false;
+    {
+      StateCache state = model.NewState();
+      for (const auto& part : {std::span(tokens_).first(5), std::span(tokens_).subspan(5)}) {
+        try {
+          model.Advance(state, part);
+        } catch (const Error& error) {
+          failed = true;
+          EXPECT_EQ(error.code(), ErrorCode::kRuntime);
+          EXPECT_NE(std::string(error.what()).find(".safetensors"), std::string::npos);
+          EXPECT_TRUE(state.poisoned());
+          ExpectError(ErrorCode::kUsage, {"start it anew"}, [&] { model.Advance(state, part); });
+          break;
+        }
+      }
+      EXPECT_EQ(failed, state.poisoned());
+      EXPECT_EQ(failing.num_failed(), 1U);
+    }
+    // What failed was read ahead for the sweep after these.
+    if (!failed) ExpectError(ErrorCode::kRuntime, {"injected"}, [&] { TwoSweeps(model); });
+    EXPECT_TRUE(SameBits(expected, TwoSweeps(model)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, FaultySweepTest,
+                         testing::Values(Architecture::kKimiK3, Architecture::kKimiLinear),
+                         [](const auto& test) { return ArchitectureName(test.param); });
+
+}  // namespace
+}  // namespace thimble
