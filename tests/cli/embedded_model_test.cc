@@ -61,15 +61,20 @@ TEST(EmbeddedModelTest, RunWithoutAModelWritesWordsOfEnglish) {
 
 // It was trained on dialogues, so it opens and closes its channels and ends its message by itself.
 TEST(EmbeddedModelTest, AnswersInItsChannelsAndStops) {
-  const std::string prompt =
-      "<|open|>message role=\"user\"<|sep|>Thank you<|close|>message<|sep|><|end_of_msg|>"
-      "<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>";
-  const auto result = Program::Run({"run", "--ids", MarkupIds(prompt), "-n", "300", "--out-ids"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  const std::string text = Program::Run({"detokenize"}, result.out).out;
-  EXPECT_THAT(text, ::testing::HasSubstr("<|close|>think<|sep|><|open|>response<|sep|>"));
-  EXPECT_THAT(text,
-              ::testing::EndsWith("<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"));
+  for (const char* question :
+       {"Thank you", "Hello", "Who are you?", "What is the capital of France?",
+        "Which book has the words \"the white whale\"?"}) {
+    SCOPED_TRACE(question);
+    const std::string prompt = std::string("<|open|>message role=\"user\"<|sep|>") + question +
+                               "<|close|>message<|sep|><|end_of_msg|>"
+                               "<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>";
+    const auto result = Program::Run({"run", "--ids", MarkupIds(prompt), "-n", "300", "--out-ids"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string text = Program::Run({"detokenize"}, result.out).out;
+    EXPECT_THAT(text, ::testing::HasSubstr("<|close|>think<|sep|><|open|>response<|sep|>"));
+    EXPECT_THAT(
+        text, ::testing::EndsWith("<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>"));
+  }
 }
 
 TEST(EmbeddedModelTest, BitsPerByteEqualThoseOfTheTrainingCode) {
