@@ -125,7 +125,6 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   request.prefill_chunk = options.prefill_chunk;
   request.all_logits = options.all_logits;
   request.latents = options.latents;
-  request.mapped = options.read_mode == ReadMode::kMapped;
   return request;
 }
 

@@ -173,25 +173,6 @@ WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout
   return sizes;
 }
 
-namespace {
-
-// A plan within what page tables leave of the budget.
-MemoryPlan PlanMapped(const ModelConfig& config, const WeightSizes& sizes, PlanRequest request) {
-  request.mapped = false;
-  const uint64_t budget = request.budget_bytes;
-  MemoryPlan smallest = SmallestPlan(config, sizes, request);
-  // Such that its own share is left: x - PageTableBytes(x) grows by 511/512 of what x does.
-  const uint64_t needed = smallest.TotalBytes();
-  smallest.items["page tables"] = PageTableBytes(needed + needed / 256) + 64 * kKiB;
-  if (smallest.TotalBytes() > budget) Refuse(smallest, budget);
-  request.budget_bytes -= PageTableBytes(budget);
-  MemoryPlan plan = PlanMemory(config, sizes, request);
-  plan.items["page tables"] = PageTableBytes(plan.TotalBytes());
-  return plan;
-}
-
-}  // namespace
-
 uint64_t MemoryPlan::TotalBytes() const {
   uint64_t total = 0;
   for (const auto& [name, bytes] : items) total += bytes;
@@ -200,11 +181,17 @@ uint64_t MemoryPlan::TotalBytes() const {
 
 MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request) {
-  if (request.mapped) return PlanMapped(config, sizes, request);
-  const MemoryPlan smallest = SmallestPlan(config, sizes, request);
+  MemoryPlan smallest = SmallestPlan(config, sizes, request);
+  const uint64_t needed = smallest.TotalBytes();
+  smallest.items["page tables"] = PageTableBytes(needed);
   if (smallest.TotalBytes() > request.budget_bytes) Refuse(smallest, request.budget_bytes);
-  MemoryPlan plan = Widen(config, sizes, request, smallest);
-  Fill(sizes, request.budget_bytes, &plan);
+  smallest.items.erase("page tables");
+  // The x for which x + PageTableBytes(x) is the budget.
+  PlanRequest rest = request;
+  rest.budget_bytes = std::max(needed, (request.budget_bytes - 64 * kKiB) / 513 * 512);
+  MemoryPlan plan = Widen(config, sizes, rest, smallest);
+  Fill(sizes, rest.budget_bytes, &plan);
+  plan.items["page tables"] = PageTableBytes(plan.TotalBytes());
   return plan;
 }
 

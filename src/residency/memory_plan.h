@@ -49,7 +49,6 @@ struct PlanRequest {
   std::optional<size_t> prefill_chunk;
   bool all_logits = false;  // logits of every prompt position are wanted
   LatentFormat latents = LatentFormat::kF32;
-  bool mapped = false;  // weights are mapped, in pages of 4 KiB: their page tables count too
 };
 
 /// What memory is used for: decided once, when a model is opened, from sizes alone.
