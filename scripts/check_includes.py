@@ -19,6 +19,7 @@ LAYERS = {
     "model": (["base", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"], []),
     "residency": (["base", "memory", "io", "kernels", "format", "model"], []),
     "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),
+    "chat": (["base", "text"], ["nlohmann/"]),
     "engine": (
         ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
         [],

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chat/json_value.h"
+
+namespace thimble {
+
+enum class ChatRole : uint8_t { kSystem, kUser, kAssistant, kTool };
+
+/// Original size in pixels.
+struct ImageSize {
+  size_t width = 0;
+  size_t height = 0;
+};
+
+/// A piece of a message's content: text, or an image of which only the size enters the prompt.
+struct ContentPart {
+  std::string text;
+  std::optional<ImageSize> image;
+};
+
+/// A call that the model made earlier.
+struct ToolCall {
+  std::string id;  // empty: none
+  std::string name;
+  std::vector<JsonMember> arguments;
+  std::optional<std::string> raw_arguments;  // instead of them, where they were no JSON
+};
+
+struct ChatMessage {
+  ChatRole role = ChatRole::kUser;
+  std::string name;  // empty: none
+  std::vector<ContentPart> content;
+  // Of the assistant.
+  std::string reasoning;
+  std::vector<ToolCall> tool_calls;
+  // Of a tool's result.
+  std::string tool;          // its name; empty: by its call
+  std::string tool_call_id;  // empty: none
+  // Of a system message that brings further tools: an array. Its content is then not rendered.
+  std::optional<JsonValue> tools;
+};
+
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
+enum class ResponseFormat : uint8_t { kText, kJsonObject, kJsonSchema };
+
+/// Everything that a prompt is rendered from.
+struct ChatRequest {
+  std::vector<ChatMessage> messages;
+  std::optional<JsonValue> tools;  // an array, not empty
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  ResponseFormat response_format = ResponseFormat::kText;
+  JsonValue schema;  // of kJsonSchema
+  bool thinking = true;
+  std::string effort;                 // low, high or max; empty: not said
+  bool add_generation_prompt = true;  // end with the beginning of an answer
+};
+
+/// Reads `messages`, `tools`, `tool_choice`, `response_format`, `thinking` (a boolean),
+/// `thinking_effort` and `add_generation_prompt` of a request in the form of the OpenAI API; other
+/// fields are left alone. Images take their sizes from `images`, in turn. Error(kUsage) naming the
+/// field, e.g. messages[1].tool_calls[0].function.name, where a field has a wrong type or value;
+/// where an image comes without its size, that vision is not built yet.
+ChatRequest ReadChatRequest(const JsonValue& body, std::span<const ImageSize> images = {});
+
+/// One message of it; `path` names it in errors, `images` loses the sizes that it took.
+ChatMessage ReadChatMessage(const JsonValue& message, const std::string& path,
+                            std::span<const ImageSize>* images);
+
+/// Error(kUsage) unless `effort` is low, high or max. The encoder of the model's makers takes no
+/// `medium`, though the prompt speaks of it.
+void CheckEffort(const std::string& effort);
+
+/// The first text and all further text of a message's content, joined.
+std::string TextOf(const std::vector<ContentPart>& content);
+
+}  // namespace thimble

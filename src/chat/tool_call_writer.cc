@@ -1,0 +1,79 @@
+#include "chat/tool_call_writer.h"
+
+#include "chat/json_value.h"
+
+namespace thimble {
+
+void ToolCallWriter::Put(std::string_view piece) {
+  if (!piece.empty()) listener_.OnToolArguments(num_calls_ - 1, piece);
+}
+
+void ToolCallWriter::BeginCall(const std::string& name) {
+  EndCall();
+  in_call_ = wanted_ && !name.empty();
+  any_argument_ = false;
+  any_json_ = false;
+  if (in_call_) listener_.OnToolCall(num_calls_++, name);
+}
+
+void ToolCallWriter::BeginArgument(std::string_view key, std::string_view type) {
+  EndElement();
+  if (!in_call_ || any_json_) return;
+  key_ = any_argument_ ? ",\"" : "{\"";
+  EscapeJson(key, &key_);
+  key_ += "\":";
+  if (type == "string") {
+    element_ = Element::kString;
+    any_argument_ = true;
+    Put(key_ + "\"");
+  } else {
+    element_ = Element::kScalar;
+    scalar_.clear();
+  }
+}
+
+void ToolCallWriter::BeginJson() {
+  EndElement();
+  if (!in_call_ || any_argument_ || any_json_) return;
+  element_ = Element::kJson;
+  any_json_ = true;
+}
+
+void ToolCallWriter::Text(std::string_view text) {
+  if (element_ == Element::kString) {
+    std::string escaped;
+    EscapeJson(text, &escaped);
+    Put(escaped);
+  } else if (element_ == Element::kScalar) {
+    scalar_ += text;
+  } else if (element_ == Element::kJson) {
+    Put(text);
+  }
+}
+
+void ToolCallWriter::EndElement() {
+  if (element_ == Element::kString) Put("\"");
+  if (element_ == Element::kScalar) {
+    any_argument_ = true;
+    if (!IsJson(scalar_)) {
+      std::string escaped;
+      EscapeJson(scalar_, &escaped);
+      scalar_ = "\"" + escaped + "\"";
+    }
+    Put(key_ + scalar_);
+  }
+  element_ = Element::kNone;
+}
+
+void ToolCallWriter::EndCall() {
+  EndElement();
+  if (in_call_ && !any_json_) Put(any_argument_ ? "}" : "{}");
+  in_call_ = false;
+}
+
+void ToolCallWriter::Abort() {
+  if (element_ == Element::kScalar) element_ = Element::kNone;
+  EndCall();
+}
+
+}  // namespace thimble

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "chat/reply_parser.h"
+
+namespace thimble {
+
+/// Makes the JSON of a call's arguments from elements as they stream in, and numbers the calls.
+/// Strings go out piece by piece; other values once they are whole, as they were spelled where that
+/// is valid JSON and as a string where it is not.
+class ToolCallWriter {
+ public:
+  ToolCallWriter(bool wanted, ReplyListener& listener) : wanted_(wanted), listener_(listener) {}
+
+  /// Without a name the call is dropped.
+  void BeginCall(const std::string& name);
+  void BeginArgument(std::string_view key, std::string_view type);
+  /// All arguments at once, as the model spelled them.
+  void BeginJson();
+  void Text(std::string_view text);
+  void EndElement();
+  void EndCall();
+  /// The answer broke off: closes a string and the call; half of another value is dropped.
+  void Abort();
+
+  size_t num_calls() const { return num_calls_; }
+
+ private:
+  enum class Element : uint8_t { kNone, kString, kScalar, kJson };
+
+  void Put(std::string_view piece);
+
+  const bool wanted_;
+  ReplyListener& listener_;
+  size_t num_calls_ = 0;
+  bool in_call_ = false;
+  bool any_argument_ = false;
+  bool any_json_ = false;
+  Element element_ = Element::kNone;
+  std::string key_;
+  std::string scalar_;
+};
+
+}  // namespace thimble
