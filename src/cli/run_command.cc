@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/run_report.h"
 #include "engine/generation.h"
+#include "engine/session_file.h"
 
 namespace thimble::cli {
 namespace {
@@ -24,10 +25,12 @@ struct RunOptions {
   std::vector<TokenId> ids;
   GenerationOptions generation;
   std::optional<float> temperature;
+  bool seed_given = false;
   std::optional<size_t> context;
   std::optional<size_t> prefill_chunk;
   std::string stats_file;
   std::string logits_file;
+  std::string session_file;  // empty: none
   bool out_ids = false;
   bool verbose = false;
 };
@@ -60,8 +63,9 @@ class Screen : public GenerationListener {
     } else {
       status_.Show("writing", num_tokens_, layer);
     }
-    return !Interrupted();
+    return Resumes() || !Interrupted();
   }
+  bool OnPause() override { return !Interrupted(); }
   void OnProgress(size_t done, size_t total) override {
     prompt_done_ = done;
     if (done == total) progress_.Clear();
@@ -88,7 +92,18 @@ class Screen : public GenerationListener {
   }
 
  private:
+  // A session that is to be saved ends between two sweeps, where it is whole.
+  bool Resumes() {
+    if (options_.session_file.empty()) return false;
+    if (Interrupted() && !told_) {
+      fmt::print(stderr, "\nfinishing this step to save the session; Ctrl-C again ends at once\n");
+      told_ = true;
+    }
+    return true;
+  }
+
   const RunOptions& options_;
+  bool told_ = false;
   const Engine& engine_;
   size_t prompt_tokens_;
   size_t prompt_done_ = 0;
@@ -99,9 +114,15 @@ class Screen : public GenerationListener {
   bool ends_line_ = false;
 };
 
+// Whether there is a session to go on from.
+bool HasSession(const RunOptions& options) {
+  return !options.session_file.empty() && std::filesystem::exists(options.session_file);
+}
+
 std::vector<TokenId> PromptIds(const RunOptions& options, const ModelDirectory& model) {
   const int sources =
       (options.prompt ? 1 : 0) + (options.file.empty() ? 0 : 1) + (options.ids.empty() ? 0 : 1);
+  if (sources == 0 && HasSession(options)) return {};
   if (sources != 1) {
     throw Error(ErrorCode::kUsage, "give the prompt by exactly one of -p, -f and --ids");
   }
@@ -150,6 +171,35 @@ SamplingOptions SamplingOf(const RunOptions& options) {
   return sampling;
 }
 
+// Continues `session`, and saves it where that is asked for.
+GenerationResult Continue(const RunOptions& options, Session& session,
+                          std::span<const TokenId> prompt, Screen& screen,
+                          const Session::LogitsSink& sink) {
+  GenerationOptions generation = options.generation;
+  std::vector<TokenId> tokens;  // of the conversation, computed or not
+  SessionNotes notes;
+  if (HasSession(options)) notes = SessionFile::Load(options.session_file, session);
+  if (!options.seed_given) generation.random_state = notes.random_state;
+  tokens = session.tokens();
+  const size_t num_loaded = tokens.size();
+  tokens.insert(tokens.end(), notes.pending.begin(), notes.pending.end());
+  tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+  GenerationResult result =
+      Generate(session, std::span(tokens).subspan(num_loaded), generation, screen, sink);
+  screen.End();
+  if (options.session_file.empty()) return result;
+  if (session.poisoned()) {
+    fmt::print(stderr, "the session was not saved: it broke off in the middle of a step\n");
+    return result;
+  }
+  tokens.insert(tokens.end(), result.ids.begin(), result.ids.end());
+  notes.pending.assign(tokens.begin() + static_cast<ptrdiff_t>(session.num_tokens()), tokens.end());
+  notes.random_state = result.random_state;
+  SessionFile::Save(options.session_file, session, notes);
+  fmt::print(stderr, "session of {} tokens saved in {}\n", tokens.size(), options.session_file);
+  return result;
+}
+
 void Run(RunOptions options) {
   const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
   options.generation.sampling = SamplingOf(options);
@@ -158,7 +208,8 @@ void Run(RunOptions options) {
   if (!model.tokenizer) options.out_ids = true;
 
   EngineOptions engine_options = options.model.ForEngine();
-  engine_options.context = ContextFor(options, model.config, prompt.size());
+  const size_t num_saved = HasSession(options) ? SessionFile::NumTokens(options.session_file) : 0;
+  engine_options.context = ContextFor(options, model.config, num_saved + prompt.size());
   engine_options.prefill_chunk = options.prefill_chunk;
   engine_options.all_logits = !options.logits_file.empty();
   const auto engine = Engine::Open(model, engine_options);
@@ -174,8 +225,7 @@ void Run(RunOptions options) {
       logits->Write(rows, num_rows * model.config.vocab_size * sizeof(float));
     };
   }
-  const GenerationResult result = Generate(session, prompt, options.generation, screen, sink);
-  screen.End();
+  const GenerationResult result = Continue(options, session, prompt, screen, sink);
   const bool interrupted = result.reason == FinishReason::kInterrupted;
   if (logits && !interrupted) logits->Commit();
   // An interrupted prompt counts as far as it was read.
@@ -235,6 +285,9 @@ void AddRunCommand(CLI::App& program) {
          "the text (default: as memory allows)")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
+  app.add_option("--session", options->session_file,
+                 "Go on from the session in a file, if it is there, and save it there afterwards")
+      ->type_name("FILE");
   app.add_option("--stats", options->stats_file, "Write figures of the run to a JSON file")
       ->type_name("FILE");
   app.add_option("--logits", options->logits_file,
@@ -243,7 +296,10 @@ void AddRunCommand(CLI::App& program) {
   app.add_flag("--out-ids", options->out_ids, "Print token ids instead of text");
   app.add_flag("-v,--verbose", options->verbose,
                "Show what the engine does while it works, and at the end what its memory was for");
-  app.callback([options] { Run(*options); });
+  app.callback([options, &app] {
+    options->seed_given = app.count("--seed") > 0;
+    Run(*options);
+  });
 }
 
 }  // namespace thimble::cli

@@ -7,6 +7,7 @@
 
 #include "base/cpu_topology.h"
 #include "base/error.h"
+#include "engine/fingerprint.h"
 #include "engine/planner.h"
 #include "io/queue_shape.h"
 #include "residency/weight_layout.h"
@@ -133,6 +134,49 @@ EngineStats Engine::stats() const {
           monitor_.waited_seconds()};
 }
 
+size_t Engine::MaxSweepTokens() const {
+  return std::max(plan_.prefill_chunk, options_.num_sessions);
+}
+
+// A sweep over weights that were lost while it ran does not count.
+void Engine::SweepKept(std::span<const SweepItem> items, SweepObserver* observer) {
+  ThrowIfLost();
+  try {
+    decoder_.Sweep(items, observer);
+  } catch (const Error&) {
+    ThrowIfLost();
+    throw;
+  }
+  if (reader_->Lost().empty()) return;
+  for (const SweepItem& item : items) item.state->BeginAdvance();  // poisons it
+  ThrowIfLost();
+}
+
+void Engine::Advance(std::span<const SessionStep> steps, SweepObserver* observer) {
+  Sweep(steps, false, observer);
+}
+
+void Engine::Sweep(std::span<const SessionStep> steps, bool all_logits, SweepObserver* observer) {
+  std::vector<SweepItem> items;
+  items.reserve(steps.size());
+  for (const SessionStep& step : steps) {
+    const LogitsWanted one = step.wants_logits ? LogitsWanted::kLast : LogitsWanted::kNone;
+    items.push_back({&step.session->state_, step.tokens, all_logits ? LogitsWanted::kAll : one,
+                     step.session->logits_data()});
+  }
+  SweepKept(items, observer);
+  for (const SessionStep& step : steps) {
+    std::vector<TokenId>& tokens = step.session->tokens_;
+    tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
+    step.session->last_logits_ = step.wants_logits ? step.session->logits_data() : nullptr;
+  }
+}
+
+uint64_t Engine::Fingerprint() {
+  if (!fingerprint_) fingerprint_ = FingerprintOf(config(), store_);
+  return *fingerprint_;
+}
+
 Session::Session(Engine& engine)
     : engine_(engine),
       state_(engine.config(), engine.options_.context, engine.budget_, engine.options_.latents),
@@ -153,41 +197,39 @@ Session::~Session() {
   --engine_.num_open_sessions_;
 }
 
-// A sweep over weights that were lost while it ran does not count.
-void Session::Sweep(const SweepItem& item, Observer* observer) {
-  try {
-    engine_.decoder_.Sweep({&item, 1}, observer);
-  } catch (const Error&) {
-    engine_.ThrowIfLost();
-    throw;
-  }
-  if (engine_.reader_->Lost().empty()) return;
-  state_.BeginAdvance();  // poisons it
-  engine_.ThrowIfLost();
-}
-
 void Session::Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink) {
   THIMBLE_CHECK(sink == nullptr || engine_.options_.all_logits);
   engine_.ThrowIfLost();
   engine_.decoder_.CheckTokens(state_, tokens);
-  auto* logits = reinterpret_cast<float*>(logits_buffer_.data());
-  const size_t vocab_size = engine_.config().vocab_size;
   const size_t width = engine_.plan_.prefill_chunk;
   for (size_t done = 0; done < tokens.size();) {
     const size_t count = std::min(width, tokens.size() - done);
     const size_t position = num_tokens();
-    SweepItem item = {&state_, tokens.subspan(done, count), LogitsWanted::kNone, logits};
-    if (sink) {
-      item.wanted = LogitsWanted::kAll;
-    } else if (done + count == tokens.size()) {
-      item.wanted = LogitsWanted::kLast;
-    }
-    Sweep(item, observer);
+    const SessionStep step = {this, tokens.subspan(done, count), done + count == tokens.size()};
+    engine_.Sweep({&step, 1}, sink != nullptr, observer);
     done += count;
-    if (sink) sink(position, logits, count);
-    last_logits_ = logits + (sink ? count - 1 : 0) * vocab_size;
-    if (observer != nullptr) observer->OnProgress(done, tokens.size());
+    if (sink) {
+      sink(position, logits_data(), count);
+      last_logits_ = logits_data() + (count - 1) * engine_.config().vocab_size;
+    }
+    if (observer == nullptr) continue;
+    observer->OnProgress(done, tokens.size());
+    if (done < tokens.size() && !observer->OnPause()) {
+      throw Error(ErrorCode::kInterrupted, "stopped after " + std::to_string(done) + " of " +
+                                               std::to_string(tokens.size()) + " tokens");
+    }
   }
+}
+
+void Session::Clear() {
+  for (const std::span<std::byte> piece : state_.Pieces(0)) std::ranges::fill(piece, std::byte{0});
+  Adopt({}, false);
+}
+
+void Session::Adopt(std::vector<TokenId> tokens, bool has_logits) {
+  state_.Restore(tokens.size());
+  tokens_ = std::move(tokens);
+  last_logits_ = has_logits ? logits_data() : nullptr;
 }
 
 }  // namespace thimble

@@ -42,6 +42,8 @@ struct EngineOptions {
   /// How the latents of the MLA layers are stored in a session: less memory for a context, and
   /// logits that differ a little (docs/MODEL.md).
   LatentFormat latents = LatentFormat::kF32;
+  /// Memory for snapshots of sessions (engine/snapshot.h), set aside at once.
+  uint64_t snapshot_bytes = 0;
   /// How the weights are read: changes the speed, never a result.
   ReadMode read_mode = ReadMode::kAuto;
   /// Compares a packed model with its checksums: the trunk when it is opened, which reads it once
@@ -79,6 +81,14 @@ struct EngineStats {
 };
 
 class Session;
+class Snapshot;
+
+/// One session's part of a sweep.
+struct SessionStep {
+  Session* session = nullptr;
+  std::span<const TokenId> tokens;  // at least one
+  bool wants_logits = false;        // of the last of them
+};
 
 /// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads
 /// and the workspace. Its sessions are advanced by one thread at a time, and must be gone before it
@@ -104,6 +114,19 @@ class Engine {
   /// How the weights are read, in words.
   std::string ReaderDescription() const { return reader_->Describe(); }
 
+  /// Advances several sessions in one sweep over the weights, each by its tokens. At these sizes
+  /// the sweep is the cost, whoever shares it; each session's logits are the same bits as alone. At
+  /// most MaxSweepTokens() tokens in all. Error(kUsage) before anything changed as
+  /// Decoder::CheckTokens says; any later error, Error(kInterrupted) of the observer among them,
+  /// poisons every session of the sweep.
+  void Advance(std::span<const SessionStep> steps, SweepObserver* observer);
+  size_t MaxSweepTokens() const;
+
+  /// What tells this model's weights from others of the same shape, without reading all of them: a
+  /// checksum of the shape, of every layer's norm, and of rows of router and head. Reads a few
+  /// megabytes the first time. Error(kRuntime).
+  uint64_t Fingerprint();
+
   /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.
   Sampler NewSampler(const SamplingOptions& options) {
     return Sampler(options, config().vocab_size, kernels_, budget_);
@@ -120,6 +143,9 @@ class Engine {
   bool Lock(Buffer& buffer);
   void Unlock(uint64_t bytes, bool was_locked);
   void ThrowIfLost() const;
+  friend class Snapshot;
+  void Sweep(std::span<const SessionStep> steps, bool all_logits, SweepObserver* observer);
+  void SweepKept(std::span<const SweepItem> items, SweepObserver* observer);
 
   const ModelDirectory& model_;
   const EngineOptions options_;
@@ -139,6 +165,7 @@ class Engine {
   ExpertCache experts_;
   Decoder decoder_;
   size_t num_open_sessions_ = 0;
+  std::optional<uint64_t> fingerprint_;
 };
 
 /// One conversation: the tokens so far and the state that they left. Used by one thread.
@@ -158,29 +185,49 @@ class Session {
   class Observer : public SweepObserver {
    public:
     virtual void OnProgress(size_t done, size_t total) = 0;
+    /// Between two sweeps, whether to go on. False: Error(kInterrupted), but the session is whole
+    /// as far as it has come.
+    virtual bool OnPause() { return true; }
   };
 
   /// Advances by `tokens` in chunks of the plan's width. Afterwards logits() are those of the last
   /// token. A `sink` needs an engine with all_logits. Error(kUsage) before anything changed as
-  /// Decoder::CheckTokens says. Any later error, Error(kInterrupted) of an observer that says stop
-  /// among them, leaves the session poisoned. Observer and sink may be null.
+  /// Decoder::CheckTokens says. Any later error, Error(kInterrupted) of an observer that stops a
+  /// sweep among them, leaves the session poisoned. Observer and sink may be null.
   void Append(std::span<const TokenId> tokens, Observer* observer,
               const LogitsSink& sink = nullptr);
 
   /// [vocab_size], after the last token. Valid until the next Append.
   std::span<const float> logits() const { return {last_logits_, engine_.config().vocab_size}; }
+  /// Whether logits() are there: not in an empty session, nor after a chunk that wanted none.
+  bool has_logits() const { return last_logits_ != nullptr; }
   size_t num_tokens() const { return state_.num_tokens(); }
+  /// All of them, from the first.
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+  /// How its latents are stored.
+  LatentFormat latents() const { return state_.latent_shape().format; }
+  /// After an error in the middle of a sweep: only Clear, Restore or the end can follow.
+  bool poisoned() const { return state_.poisoned(); }
+  /// Makes the session empty again.
+  void Clear();
   size_t capacity() const { return state_.capacity(); }
   Engine& engine() const { return engine_; }
 
  private:
-  void Sweep(const SweepItem& item, Observer* observer);
+  friend class Engine;
+  friend class Snapshot;
+  friend class SessionFile;
+  float* logits_data() { return reinterpret_cast<float*>(logits_buffer_.data()); }
+  /// The state's memory has been overwritten by that of `tokens`; logits, if any, are the first
+  /// row.
+  void Adopt(std::vector<TokenId> tokens, bool has_logits);
 
   Engine& engine_;
   StateCache state_;
   bool locked_ = false;
   Buffer logits_buffer_;
   const float* last_logits_ = nullptr;
+  std::vector<TokenId> tokens_;
 };
 
 }  // namespace thimble

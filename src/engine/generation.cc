@@ -55,16 +55,20 @@ class Generator {
         stop_ids_(session.engine().model().StopIds()),
         stream_(session.engine().model().tokenizer ? &*session.engine().model().tokenizer : nullptr,
                 options.stop_strings),
-        sampler_(session.engine().NewSampler(options.sampling)) {}
+        sampler_(session.engine().NewSampler(options.sampling)) {
+    if (!options.random_state.empty()) sampler_.RestoreRandom(options.random_state);
+  }
 
   GenerationResult Run(std::span<const TokenId> prompt, const Session::LogitsSink& sink) {
-    history_.assign(prompt.begin(), prompt.end());
+    history_ = session_.tokens();
+    history_.insert(history_.end(), prompt.begin(), prompt.end());
     const auto start = Clock::now();
-    bool going = Append(prompt, &listener_, sink);
+    bool going = prompt.empty() || Append(prompt, &listener_, sink);
     result_.prefill_seconds = SecondsSince(start);
     const auto decode_start = Clock::now();
     while (going) going = Step();
     result_.decode_seconds = SecondsSince(decode_start);
+    result_.random_state = sampler_.SaveRandom();
     return std::move(result_);
   }
 
@@ -109,6 +113,7 @@ class Generator {
     if (stopped) return End(FinishReason::kStop);
     if (result_.ids.size() == options_.max_tokens) return Finish(FinishReason::kLength);
     if (session_.num_tokens() == session_.capacity()) return Finish(FinishReason::kContext);
+    if (!listener_.OnPause()) return Finish(FinishReason::kInterrupted);
     Quiet quiet(listener_);
     return Append({&id, 1}, &quiet, nullptr);
   }
@@ -140,7 +145,7 @@ class Generator {
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,
                           const Session::LogitsSink& sink) {
-  if (prompt.empty()) {
+  if (prompt.empty() && !session.has_logits()) {
     throw Error(ErrorCode::kUsage, "the prompt is empty, expected at least one token");
   }
   return Generator(session, options, listener).Run(prompt, sink);

@@ -14,6 +14,7 @@ struct GenerationOptions {
   size_t max_tokens = 256;
   SamplingOptions sampling;
   std::vector<std::string> stop_strings;
+  std::string random_state;  // to go on sampling from (Sampler::SaveRandom); empty: from the seed
 };
 
 enum class FinishReason : uint8_t {
@@ -37,12 +38,15 @@ struct GenerationResult {
   FinishReason reason = FinishReason::kLength;
   double prefill_seconds = 0;  // until the first token could be sampled
   double decode_seconds = 0;   // after that
+  std::string random_state;    // after the last token
 };
 
-/// Appends `prompt` to `session` and samples on from it. Text goes to the listener as it is made,
+/// Appends `prompt` to `session` and samples on from it. The prompt may be empty where the session
+/// has logits to go on from. Text goes to the listener as it is made,
 /// never half a character, never a part of a stop string, never a reserved token. The last token
 /// sampled is not appended to the session: nothing was to follow it. Ends cleanly when the listener
-/// stops a sweep: the result then holds what was made so far, and the session is poisoned. `sink`,
+/// says stop: the result then holds what was made so far, and the session is poisoned where that was
+/// in a sweep. `sink`,
 /// if set, receives the logits of every prompt position.
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,

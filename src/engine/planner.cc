@@ -121,6 +121,7 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;
+  request.snapshot_bytes = options.snapshot_bytes;
   request.num_threads = num_threads;
   request.prefill_chunk = options.prefill_chunk;
   request.all_logits = options.all_logits;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <locale>
 #include <numeric>
+#include <sstream>
 #include <string>
 
 #include "base/error.h"
@@ -65,6 +67,20 @@ TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> 
   kernels_.softmax(probabilities_, vocab_size_);
   std::iota(candidates_, candidates_ + vocab_size_, TokenId{0});
   return Draw(KeepLikely());
+}
+
+std::string Sampler::SaveRandom() const {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << random_;
+  return text.str();
+}
+
+void Sampler::RestoreRandom(const std::string& state) {
+  std::istringstream text(state);
+  text.imbue(std::locale::classic());
+  text >> random_;
+  if (text.fail()) throw Error(ErrorCode::kUsage, "no state of a random generator");
 }
 
 // Copies the logits; each token of the history is penalised once, however often it occurred.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string>
 
 #include "base/token_id.h"
 #include "kernels/kernels.h"
@@ -40,6 +41,10 @@ class Sampler {
   /// The next token. `history` are the tokens so far, for the penalty. Error(kRuntime) where a
   /// logit is not finite.
   TokenId Sample(std::span<const float> logits, std::span<const TokenId> history);
+
+  /// Where the random numbers stand, as text, and back to there. Error(kUsage) where `state` is none.
+  std::string SaveRandom() const;
+  void RestoreRandom(const std::string& state);
 
  private:
   void Penalise(std::span<const float> logits, std::span<const TokenId> history);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "format/model_config.h"
@@ -20,7 +21,7 @@ namespace thimble {
 /// All else is float32. Append-only: a recurrent state cannot be cut back.
 class StateCache {
  public:
-  /// An empty state with room for `capacity` tokens. Error(kOverBudget).
+  /// An empty state with room for `capacity` tokens; borrows the configuration. Error(kOverBudget).
   StateCache(const ModelConfig& config, size_t capacity, MemoryBudget& budget,
              LatentFormat latents = LatentFormat::kF32);
 
@@ -45,6 +46,18 @@ class StateCache {
     advancing_ = false;
   }
 
+  /// Everything that `num_tokens` <= capacity tokens leave behind, as stretches of memory in a
+  /// fixed order: what a snapshot copies out, or in.
+  std::vector<std::span<std::byte>> Pieces(size_t num_tokens);
+  /// Bytes of all of them together.
+  static uint64_t PieceBytes(const ModelConfig& config, size_t num_tokens,
+                             LatentFormat latents = LatentFormat::kF32);
+  /// All pieces of `num_tokens` tokens have been overwritten: the state is what they say.
+  void Restore(size_t num_tokens) {
+    num_tokens_ = num_tokens;
+    advancing_ = false;
+  }
+
   /// Views of one layer; `layer` must be of that kind.
   float* KdaState(size_t layer) { return layers_[layer].kda_state; }
   float* KdaHistory(size_t layer) { return layers_[layer].kda_history; }
@@ -59,6 +72,7 @@ class StateCache {
   static std::vector<LayerViews> Lay(const ModelConfig& config, uint64_t latent_bytes,
                                      Carver& carver);
 
+  const ModelConfig& config_;
   size_t capacity_;
   LatentShape latent_shape_;
   size_t num_tokens_ = 0;

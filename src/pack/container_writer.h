@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "format/container.h"
+#include "io/disk_file.h"
 #include "pack/container_layout.h"
-#include "pack/disk_file.h"
 
 namespace thimble {
 

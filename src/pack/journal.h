@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "pack/disk_file.h"
+#include "io/disk_file.h"
 
 namespace thimble {
 

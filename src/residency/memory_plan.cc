@@ -65,6 +65,7 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
       {"expert table", ExpertCache::TableBytes(config)},
       {"trunk schedule", ScheduleBytes(sizes, plan.block_bytes)},
   };
+  if (request.snapshot_bytes > 0) plan.items["snapshots"] = request.snapshot_bytes;
   return plan;
 }
 

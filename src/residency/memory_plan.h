@@ -44,6 +44,7 @@ struct PlanRequest {
   uint64_t sampler_bytes = 0;  // of each session
   size_t context = 0;          // tokens that each session can hold
   size_t num_sessions = 1;
+  uint64_t snapshot_bytes = 0;  // for snapshots of sessions
   size_t num_threads = 1;
   // Absent: chosen by the plan. With all_logits fewer, where their logits would not fit.
   std::optional<size_t> prefill_chunk;

@@ -1,4 +1,4 @@
-#include "pack/disk_file.h"
+#include "io/disk_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

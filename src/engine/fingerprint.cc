@@ -1,0 +1,58 @@
+#include "engine/fingerprint.h"
+
+#include <map>
+#include <vector>
+
+#include "format/checksum.h"
+#include "io/file.h"
+
+namespace thimble {
+namespace {
+
+// Digests rows of tensors; each file is opened once.
+class WeightDigest {
+ public:
+  explicit WeightDigest(const TensorStore& store) : store_(store) {}
+
+  void Add(uint64_t number) { checksum_.Update(&number, sizeof(number)); }
+  void AddFirstRow(const TensorExtent& extent) {
+    auto file = files_.find(extent.file);
+    if (file == files_.end()) {
+      file = files_.emplace(extent.file, File::Open(store_.files()[extent.file].path)).first;
+    }
+    std::vector<char> row(extent.RowBytes());
+    file->second.ReadAt(extent.offset, row.size(), row.data());
+    checksum_.Update(row.data(), row.size());
+  }
+  uint64_t Digest() const { return checksum_.Digest(); }
+
+ private:
+  const TensorStore& store_;
+  Checksum checksum_;
+  std::map<uint32_t, File> files_;
+};
+
+}  // namespace
+
+uint64_t FingerprintOf(const ModelConfig& config, const TensorStore& store) {
+  WeightDigest digest(store);
+  for (const uint64_t size :
+       {static_cast<uint64_t>(config.architecture), config.hidden_size, config.vocab_size,
+        config.num_layers(), config.kda.ProjectionSize(), config.kda.head_dim,
+        config.kda.conv_width, config.mla.CacheDim(), config.moe.num_experts, config.moe.top_k,
+        static_cast<uint64_t>(config.moe.format)}) {
+    digest.Add(size);
+  }
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    digest.AddFirstRow(store.Layer(layer, TensorRole::kInputNorm));
+    digest.AddFirstRow(store.Layer(layer, TensorRole::kPostNorm));
+    if (config.layers[layer].feed_forward == FeedForwardKind::kMoe) {
+      digest.AddFirstRow(store.Layer(layer, TensorRole::kRouter));
+    }
+  }
+  digest.AddFirstRow(store.Global(TensorRole::kFinalNorm));
+  digest.AddFirstRow(store.Global(TensorRole::kHead));
+  return digest.Digest();
+}
+
+}  // namespace thimble
