@@ -7,7 +7,7 @@ _thimble() {
 
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(
-      compgen -W "run inspect tokenize detokenize eval plan doctor pack verify synth -h --help --version" -- "$word"
+      compgen -W "run chat serve inspect tokenize detokenize eval plan doctor pack verify synth -h --help --version" -- "$word"
     )
     return
   fi
@@ -18,7 +18,7 @@ _thimble() {
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       return
       ;;
-    -f | --file | --stats | --logits)
+    -f | --file | --stats | --logits | --session)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       return
@@ -35,10 +35,15 @@ _thimble() {
       mapfile -t COMPREPLY < <(compgen -W "f32 bf16 fp8" -- "$word")
       return
       ;;
+    --effort)
+      mapfile -t COMPREPLY < <(compgen -W "low high max off" -- "$word")
+      return
+      ;;
     # Their values cannot be listed.
     -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
       --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk | \
-      --drive | --cores | --probe | --layers | --experts | --distinct-layers | --distinct-experts)
+      --drive | --cores | --probe | --layers | --experts | --distinct-layers | --distinct-experts | \
+      --system | --host | --port | --api-key | --cors | --name | --parallel | --queue)
       return
       ;;
   esac
@@ -47,8 +52,16 @@ _thimble() {
   case ${COMP_WORDS[1]} in
     run)
       options="$model $engine -p --prompt -f --file --ids -n -c --context -s --seed --temp --top-k
-        --top-p --min-p --repeat-penalty --stop --prefill-chunk --stats --logits --out-ids
-        -v --verbose"
+        --top-p --min-p --repeat-penalty --stop --prefill-chunk --session --stats --logits
+        --out-ids -v --verbose"
+      ;;
+    chat)
+      options="$model $engine --system --effort --session -n -c --context -s --seed --temp --top-p
+        --top-k --min-p --repeat-penalty"
+      ;;
+    serve)
+      options="$model $engine --host --port --api-key --cors --name --effort --parallel --queue
+        -c --context"
       ;;
     inspect) options="$model --json" ;;
     tokenize) options="$model --markup --jsonl" ;;

@@ -24,16 +24,17 @@ LAYERS = {
         ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
         [],
     ),
+    "server": (["base", "text", "chat", "engine"], ["httplib.h", "nlohmann/"]),
     "pack": (["base", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "cli": (
-        ["base", "memory", "io", "format", "text", "engine", "pack"],
-        ["CLI/", "fmt/", "nlohmann/"],
+        ["base", "memory", "io", "format", "text", "chat", "engine", "pack", "server"],
+        ["CLI/", "fmt/", "nlohmann/", "histedit.h"],
     ),
 }
 
 # The C++ library has headers without a dot; these are C's and the system's.
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
-                    r"|(dlfcn|errno|fcntl|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
+                    r"|(dlfcn|errno|fcntl|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
                     r"|unistd)\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S+))')
 SOURCES = {".cc", ".h"}

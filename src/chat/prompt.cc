@@ -65,6 +65,24 @@ EncodedPrompt EncodeChat(const Tokenizer& tokenizer, const ChatRequest& request)
   return EncodePrompt(tokenizer, RenderChat(FindChatMarkup(tokenizer), request));
 }
 
+EncodedPrompt EncodeNextTurn(const Tokenizer& tokenizer, const ChatRequest& request,
+                             const std::string& user) {
+  const ChatMarkup markup = FindChatMarkup(tokenizer);
+  ChatRequest next = request;
+  next.add_generation_prompt = false;
+  const size_t num_before = RenderChat(markup, next).segments.size();
+  ChatMessage message;
+  message.role = ChatRole::kUser;
+  message.content = {{user, std::nullopt}};
+  next.messages.push_back(message);
+  next.add_generation_prompt = true;
+  RenderedPrompt prompt = RenderChat(markup, next);
+  prompt.segments.erase(prompt.segments.begin(),
+                        prompt.segments.begin() + static_cast<ptrdiff_t>(num_before));
+  prompt.history_segments -= num_before;
+  return EncodePrompt(tokenizer, prompt);
+}
+
 std::vector<ChatMessage> SortToolResults(std::vector<ChatMessage> messages) {
   std::vector<ToolCall> calls;
   for (auto next = messages.begin(); next != messages.end();) {

@@ -53,6 +53,11 @@ EncodedPrompt EncodePrompt(const Tokenizer& tokenizer, const RenderedPrompt& pro
 /// RenderChat and EncodePrompt in one.
 EncodedPrompt EncodeChat(const Tokenizer& tokenizer, const ChatRequest& request);
 
+/// What follows in the prompt where only the user's next message, and the beginning of an answer,
+/// are added to a conversation that begins as `request` says.
+EncodedPrompt EncodeNextTurn(const Tokenizer& tokenizer, const ChatRequest& request,
+                             const std::string& user);
+
 /// Collects segments.
 class SegmentWriter {
  public:

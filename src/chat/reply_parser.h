@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/token_id.h"
 #include "chat/prompt.h"
@@ -45,6 +46,10 @@ class ReplyParser {
   virtual bool done() const = 0;
   virtual size_t num_tool_calls() const = 0;
 };
+
+/// The ids that end an answer which broke off in `channel`, so that the conversation can go on;
+/// `closed`: only the end of the message itself is missing.
+std::vector<TokenId> EndOfReply(const Tokenizer& tokenizer, ReplyChannel channel, bool closed);
 
 struct ReplyOptions {
   bool thinking = true;  // the prompt ended with the beginning of a thought

@@ -8,7 +8,9 @@
 namespace thimble::cli {
 
 void AddRunCommand(CLI::App& program);
+void AddChatCommand(CLI::App& program);
 void AddInspectCommand(CLI::App& program);
+void AddServeCommand(CLI::App& program);
 void AddTokenizeCommand(CLI::App& program);
 void AddDetokenizeCommand(CLI::App& program);
 void AddEvalCommand(CLI::App& program);

@@ -7,7 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-void OnSignal(int) { interrupted = 1; }
+void OnSignal(int) { interrupted = interrupted + 1; }
 
 }  // namespace
 
@@ -18,6 +18,16 @@ void CatchInterrupts() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
+
+void CountInterrupts() {
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+int NumInterrupts() { return interrupted; }
+
+void ForgetInterrupts() { interrupted = 0; }
 
 bool Interrupted() { return interrupted != 0; }
 

@@ -34,6 +34,8 @@ int Run(int argc, char** argv) {
   program.require_subcommand(1);
   program.get_formatter()->column_width(32);
   AddRunCommand(program);
+  AddChatCommand(program);
+  AddServeCommand(program);
   AddInspectCommand(program);
   AddTokenizeCommand(program);
   AddDetokenizeCommand(program);

@@ -51,7 +51,7 @@ class ProgressLine {
   bool IsDue();
   void Put(const std::string& line);
 
-  const Clock::time_point start_ = Clock::now();
+  Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_;
   bool shown_ = false;
 };

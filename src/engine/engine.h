@@ -42,6 +42,8 @@ struct EngineOptions {
   /// How the latents of the MLA layers are stored in a session: less memory for a context, and
   /// logits that differ a little (docs/MODEL.md).
   LatentFormat latents = LatentFormat::kF32;
+  /// What the program itself will use beside the engine; set aside.
+  uint64_t program_bytes = 0;
   /// Memory for snapshots of sessions (engine/snapshot.h), set aside at once.
   uint64_t snapshot_bytes = 0;
   /// How the weights are read: changes the speed, never a result.

@@ -45,9 +45,8 @@ struct GenerationResult {
 /// has logits to go on from. Text goes to the listener as it is made,
 /// never half a character, never a part of a stop string, never a reserved token. The last token
 /// sampled is not appended to the session: nothing was to follow it. Ends cleanly when the listener
-/// says stop: the result then holds what was made so far, and the session is poisoned where that was
-/// in a sweep. `sink`,
-/// if set, receives the logits of every prompt position.
+/// says stop: the result then holds what was made so far, and the session is poisoned where that
+/// was in a sweep. `sink`, if set, receives the logits of every prompt position.
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,
                           const Session::LogitsSink& sink = nullptr);

@@ -118,6 +118,7 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
   request.budget_bytes = budget_bytes;
   request.process_bytes = std::max(process.rss_bytes, process.peak_rss_bytes) +
                           GrowthBytes(num_threads + FileReader::kMaxThreads);
+  request.process_bytes += options.program_bytes;
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;

@@ -42,7 +42,8 @@ class Sampler {
   /// logit is not finite.
   TokenId Sample(std::span<const float> logits, std::span<const TokenId> history);
 
-  /// Where the random numbers stand, as text, and back to there. Error(kUsage) where `state` is none.
+  /// Where the random numbers stand, as text, and back to there. Error(kUsage) where `state` is
+  /// none.
   std::string SaveRandom() const;
   void RestoreRandom(const std::string& state);
 

@@ -124,10 +124,9 @@ class Reader {
         head.num_logits > kMaxTokens || head.state_bytes > file_.size()) {
       Refuse(path(), "is damaged: its head states sizes that cannot be");
     }
-    const uint64_t expected = sizeof(Head) +
-                              (head.num_tokens + head.num_pending) * sizeof(TokenId) +
-                              head.random_bytes + head.text_bytes + head.state_bytes +
-                              head.num_logits * sizeof(float) + sizeof(uint64_t);
+    const uint64_t expected =
+        sizeof(Head) + (head.num_tokens + head.num_pending) * sizeof(TokenId) + head.random_bytes +
+        head.text_bytes + head.state_bytes + head.num_logits * sizeof(float) + sizeof(uint64_t);
     if (file_.size() != expected) {
       Refuse(path(), "has " + std::to_string(file_.size()) + " bytes, expected " +
                          std::to_string(expected) + ": it was cut or changed");

@@ -22,8 +22,8 @@ struct SessionNotes {
 class SessionFile {
  public:
   /// Writes `session`, which must not be poisoned, beside `path` and moves it there once it is on
-  /// the drive: the file is there as a whole, or as it was. Error(kRuntime) where the drive fails or
-  /// is full, Error(kUsage) where another process is writing it.
+  /// the drive: the file is there as a whole, or as it was. Error(kRuntime) where the drive fails
+  /// or is full, Error(kUsage) where another process is writing it.
   static void Save(const std::filesystem::path& path, Session& session, const SessionNotes& notes);
 
   /// Makes `session` what was saved; it may have another capacity. Error(kBadModel) with the reason

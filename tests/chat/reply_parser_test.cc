@@ -241,6 +241,33 @@ TEST_F(KimiK3ParserTest, ReadsWhatTheTemplateWrites) {
   EXPECT_EQ(reply.arguments[1], "{oh");
 }
 
+// An answer cut anywhere outside of a tag, and ended, is one that the template would write.
+TEST_F(KimiK3ParserTest, EndsAnAnswerThatBrokeOff) {
+  const auto ended = [](ReplyChannel channel, bool closed) {
+    return Mini().Decode(EndOfReply(Mini(), channel, closed));
+  };
+  EXPECT_EQ(ended(ReplyChannel::kReasoning, false),
+            "<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>"
+            "<|close|>message<|sep|><|end_of_msg|>");
+  EXPECT_EQ(ended(ReplyChannel::kContent, false),
+            "<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>");
+  EXPECT_EQ(ended(ReplyChannel::kNone, false), "<|close|>message<|sep|><|end_of_msg|>");
+  EXPECT_EQ(ended(ReplyChannel::kNone, true), "<|end_of_msg|>");
+}
+
+TEST_F(KimiK3ParserTest, ANextTurnContinuesThePrompt) {
+  ChatRequest request = ReadChatRequest(ParseJson(
+      R"({"messages": [{"role": "system", "content": "Be brief."}], "thinking_effort": "low",
+          "add_generation_prompt": false})"));
+  Ids ids = EncodeChat(Mini(), request).ids;
+  const Ids turn = EncodeNextTurn(Mini(), request, "Hi").ids;
+  ids.insert(ids.end(), turn.begin(), turn.end());
+  request.messages.push_back({});
+  request.messages.back().content = {{"Hi", std::nullopt}};
+  request.add_generation_prompt = true;
+  EXPECT_EQ(ids, EncodeChat(Mini(), request).ids);
+}
+
 TEST(KimiLinearParserTest, ReadsTextAndCalls) {
   const std::string ranks = SmallRankFile({});
   const std::string config = R"({"added_tokens_decoder": {

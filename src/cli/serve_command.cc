@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "engine/planner.h"
+#include "server/http_server.h"
+#include "server/scheduler.h"
+
+namespace thimble::cli {
+namespace {
+
+constexpr size_t kDefaultContext = 4096;
+constexpr uint64_t kThreadBytes = 192 * kKiB;  // what a connection's thread touches of its stack
+// Of a body: its text, and the values and ids made of it, several times as large.
+constexpr uint64_t kBodyFactor = 16;
+constexpr double kGraceSeconds = 30;
+
+struct ServeOptions {
+  ModelOptions model;
+  server::HttpOptions http;
+  server::SchedulerLimits limits = {4, 32, 0};
+  std::string effort = "low";
+  std::optional<size_t> context;
+  std::string name;
+};
+
+EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& config) {
+  EngineOptions engine;
+  const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
+  engine.memory_bytes = budget;
+  engine.num_threads = options.model.threads;
+  engine.context = options.context.value_or(std::min(kDefaultContext, config.max_context));
+  engine.num_sessions = options.limits.num_sessions;
+  // A sixteenth of the budget for what clients send, a quarter for what they come back to.
+  engine.program_bytes =
+      options.http.num_connections * kThreadBytes + kBodyFactor * options.http.max_body_bytes;
+  engine.snapshot_bytes = std::min(16 * Snapshot::Bytes(config, engine.context), budget / 4);
+  return engine;
+}
+
+void Serve(ServeOptions options) {
+  const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
+  const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
+  options.http.max_body_bytes =
+      std::min(options.http.max_body_bytes, std::max(budget / 16 / kBodyFactor, 256 * kKiB));
+  EngineOptions engine_options = EngineOptionsFor(options, model.config);
+  std::unique_ptr<Engine> engine;
+  try {
+    engine = Engine::Open(model, engine_options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOverBudget) throw;
+    engine_options.snapshot_bytes = 0;
+    engine = Engine::Open(model, engine_options);
+  }
+  options.limits.snapshot_bytes = engine_options.snapshot_bytes;
+
+  server::ServedModel served;
+  served.tokenizer = &model.RequireTokenizer();
+  try {
+    served.markup = FindChatMarkup(*served.tokenizer);
+  } catch (const Error&) {
+    fmt::print(stderr, "thimble: this model has no chat format: only /v1/completions works\n");
+  }
+  served.name = options.name;
+  if (served.name.empty()) {
+    served.name = std::filesystem::canonical(model.path).filename().string();
+  }
+  served.context = engine_options.context;
+  served.created = std::chrono::duration_cast<std::chrono::seconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  served.effort = options.effort == "off" ? "" : options.effort;
+  served.stop_ids = model.StopIds();
+  served.sampling.temperature = 1.0F;
+  served.sampling.top_p = 0.95F;
+
+  server::Scheduler scheduler(*engine, options.limits);
+  server::HttpServer http(options.http, served, scheduler);
+  CatchInterrupts();
+  const int port = http.Start();
+  fmt::print(stderr, "serving {} on http://{}:{}/v1, context {}, {} at once\n", served.name,
+             options.http.host, port, served.context, options.limits.num_sessions);
+  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  fmt::print(stderr, "ending the answers that are on their way\n");
+  scheduler.Drain();
+  http.Stop(kGraceSeconds);
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App& program) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App& app =
+      *program.add_subcommand("serve", "Serve a model to clients of OpenAI's and Anthropic's APIs");
+  AddEngineOptions(app, &options->model);
+  app.add_option("--host", options->http.host,
+                 "Address to listen on (default: 127.0.0.1, this machine only)")
+      ->type_name("ADDRESS");
+  app.add_option("--port", options->http.port, "Port to listen on (default: 8080)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--api-key", options->http.api_key, "Key that clients must give (default: none)")
+      ->type_name("KEY");
+  app.add_option("--cors", options->http.origin,
+                 "Origin of web pages that may call, or '*' (default: pages of this machine)")
+      ->type_name("ORIGIN");
+  app.add_option("--name", options->name, "Name of the model (default: its directory's)")
+      ->type_name("NAME");
+  app.add_option("--effort", options->effort,
+                 "How much the model thinks where a request does not say: low, high, max or off "
+                 "(default: low)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"low", "high", "max", "off"}));
+  app.add_option("--parallel", options->limits.num_sessions,
+                 "Requests computed together; each sweep over the weights serves all (default: 4)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--queue", options->limits.max_queue,
+                 "Requests that may wait beside them (default: 32)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("-c,--context", options->context,
+                 "Tokens of a prompt and its answer together (default: 4096, or what the model can "
+                 "hold)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  app.callback([options] {
+    options->http.num_connections = options->limits.num_sessions + options->limits.max_queue + 28;
+    Serve(*options);
+  });
+}
+
+}  // namespace thimble::cli

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "chat/chat_request.h"
+#include "chat/prompt.h"
+#include "server/job.h"
+#include "server/reply_reader.h"
+#include "text/tokenizer.h"
+
+namespace thimble::server {
+
+/// A request that is refused, to be said in the shape of the client's API.
+class ApiError : public std::runtime_error {
+ public:
+  ApiError(int status, const std::string& message, std::string code = {})
+      : std::runtime_error(message), status_(status), code_(std::move(code)) {}
+  int status() const noexcept { return status_; }
+  /// For programs, e.g. context_length_exceeded; empty: none.
+  const std::string& code() const noexcept { return code_; }
+
+ private:
+  int status_;
+  std::string code_;
+};
+
+/// What the server serves, and how it fills in what a request leaves out.
+struct ServedModel {
+  const Tokenizer* tokenizer = nullptr;
+  std::optional<ChatMarkup> markup;  // absent: the model only continues text
+  std::string name;
+  size_t context = 0;
+  int64_t created = 0;         // seconds since 1970
+  std::string effort = "low";  // where a request names none; empty: no thinking
+  std::vector<TokenId> stop_ids;
+  SamplingOptions sampling;
+};
+
+/// A request, understood.
+struct ApiRequest {
+  JobRequest job;
+  std::vector<std::string> stops;
+  bool stream = false;
+  bool include_usage = false;
+  bool is_chat = true;  // the answer is to be parsed
+  bool thinking = false;
+  bool tools = false;
+  bool logprobs = false;
+  bool echo = false;        // of a completion: begin with the prompt
+  std::string prompt_text;  // for that
+};
+
+struct Usage {
+  size_t prompt_tokens = 0;
+  size_t cached_tokens = 0;
+  size_t completion_tokens = 0;
+  size_t reasoning_tokens = 0;
+};
+
+/// How an answer ended.
+enum class ReplyEnd : uint8_t { kStop, kStopString, kLength, kToolCalls };
+
+/// One of the client APIs: reads its requests, and writes its answers, whole or streamed. One
+/// object serves one answer; one thread at a time.
+class ApiAnswer {
+ public:
+  virtual ~ApiAnswer() = default;
+  // Streamed: each gives the bytes to send, maybe none.
+  virtual std::string Begin() = 0;
+  virtual std::string Write(const std::vector<ReplyPiece>& pieces) = 0;
+  virtual std::string End(ReplyEnd end, const Usage& usage) = 0;
+  virtual std::string Fail(const std::string& message) = 0;
+  virtual std::string KeepAlive(const std::string& note) = 0;
+  // At once.
+  virtual std::string Whole(const std::vector<ReplyPiece>& pieces, ReplyEnd end,
+                            const Usage& usage) = 0;
+};
+
+enum class Api : uint8_t { kChat, kCompletions, kMessages, kResponses };
+
+/// Reads the body of a request; ApiError where it is refused.
+ApiRequest ReadApiRequest(Api api, const std::string& body, const ServedModel& model);
+/// Only the prompt, for count_tokens.
+size_t CountTokens(Api api, const std::string& body, const ServedModel& model);
+std::unique_ptr<ApiAnswer> NewApiAnswer(Api api, const ServedModel& model,
+                                        const ApiRequest& request);
+/// An error as this API says it.
+std::string WriteApiError(Api api, const ApiError& error);
+
+// One pair for each API; the functions above choose.
+ApiRequest ReadChatApi(const JsonValue& body, const ServedModel& model);
+ApiRequest ReadCompletionsApi(const JsonValue& body, const ServedModel& model);
+ApiRequest ReadMessagesApi(const JsonValue& body, const ServedModel& model, bool count_only);
+ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model);
+std::unique_ptr<ApiAnswer> NewChatAnswer(const ServedModel& model, const ApiRequest& request);
+std::unique_ptr<ApiAnswer> NewCompletionsAnswer(const ServedModel& model,
+                                                const ApiRequest& request);
+std::unique_ptr<ApiAnswer> NewMessagesAnswer(const ServedModel& model, const ApiRequest& request);
+std::unique_ptr<ApiAnswer> NewResponsesAnswer(const ServedModel& model, const ApiRequest& request);
+
+/// "chatcmpl-" and 24 random digits.
+std::string NewId(const std::string& prefix);
+
+}  // namespace thimble::server

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/token_id.h"
+#include "engine/generation.h"
+#include "engine/sampler.h"
+#include "server/token_filter.h"
+
+namespace thimble::server {
+
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+
+/// A token that was sampled, and, where that is wanted, how likely it and the likeliest were.
+struct SampledToken {
+  TokenId id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+/// What is to be generated.
+struct JobRequest {
+  std::vector<TokenId> prompt;
+  size_t cut_at = 0;  // a place in the prompt to which later ones will return; 0: none
+  size_t max_tokens = 0;
+  SamplingOptions sampling;
+  std::vector<TokenId> stop_ids;
+  std::optional<size_t> top_logprobs;   // absent: no probabilities are wanted
+  std::shared_ptr<TokenFilter> filter;  // null: any token may come; used by the engine's side alone
+};
+
+enum class JobPhase : uint8_t { kQueued, kPrompt, kAnswer };
+
+/// A generation on its way between two threads: the engine's, which makes tokens, and the one that
+/// answers a client, which takes them. Every method may be called from either.
+class Job {
+ public:
+  explicit Job(JobRequest request) : request_(std::move(request)) {}
+
+  const JobRequest& request() const { return request_; }
+
+  /// Nobody wants the rest: the engine stops before the next layer.
+  void Cancel() { cancelled_ = true; }
+  bool cancelled() const { return cancelled_; }
+
+  // What the engine's side says.
+  void SetProgress(JobPhase phase, size_t prompt_done);
+  void SetCached(size_t tokens);
+  void Put(SampledToken token);
+  void End(FinishReason reason);
+  void Fail(const std::string& error);
+
+  /// What happened since the last call; waits for something to, at most `timeout`.
+  struct Update {
+    std::vector<SampledToken> tokens;
+    JobPhase phase = JobPhase::kQueued;
+    size_t prompt_done = 0;
+    size_t cached_tokens = 0;  // of the prompt, that needed no computing
+    bool ended = false;
+    FinishReason reason = FinishReason::kStop;
+    std::string error;  // not empty: it failed
+  };
+  Update Wait(std::chrono::milliseconds timeout);
+
+ private:
+  const JobRequest request_;
+  std::atomic<bool> cancelled_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Update update_;
+};
+
+/// What makes tokens: the scheduler of an engine, or a script in tests.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Takes a job, or says that the queue is full. Never waits.
+  virtual bool Submit(std::shared_ptr<Job> job) = 0;
+  /// Tokens that prompt and answer may have together.
+  virtual size_t context() const = 0;
+  /// Figures for /metrics, by Prometheus name.
+  virtual std::vector<std::pair<std::string, double>> Metrics() const = 0;
+};
+
+}  // namespace thimble::server

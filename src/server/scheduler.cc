@@ -1,0 +1,351 @@
+#include "server/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+
+namespace thimble::server {
+namespace {
+
+// In a long prompt, tokens from one snapshot to the next: what a client that hangs up and asks
+// again loses at most.
+constexpr size_t kSnapshotInterval = 2048;
+
+// A logit that leaves no probability, and is still a number.
+constexpr float kForbidden = -1e30F;
+constexpr int kMaxTries = 32;
+
+bool Contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+std::vector<std::unique_ptr<Session>> NewSessions(Engine& engine, size_t count) {
+  std::vector<std::unique_ptr<Session>> sessions;
+  sessions.reserve(count);
+  for (size_t i = 0; i < count; ++i) sessions.push_back(std::make_unique<Session>(engine));
+  return sessions;
+}
+
+// ln of the softmax, in double: sums over a vocabulary.
+double LogSum(std::span<const float> logits) {
+  const double most = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
+  return most + std::log(sum);
+}
+
+SampledToken Describe(TokenId id, std::span<const float> logits, std::optional<size_t> top) {
+  SampledToken token = {id, 0, {}};
+  if (!top) return token;
+  const double log_sum = LogSum(logits);
+  const auto logprob = [&](TokenId i) {
+    return static_cast<float>(static_cast<double>(logits[i]) - log_sum);
+  };
+  token.logprob = logprob(id);
+  std::vector<TokenId> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+  const size_t count = std::min(*top, order.size());
+  const auto likelier = [&](TokenId a, TokenId b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(),
+                    likelier);
+  for (size_t i = 0; i < count; ++i) token.top.push_back({order[i], logprob(order[i])});
+  return token;
+}
+
+}  // namespace
+
+// A job that has a session.
+struct Scheduler::Running {
+  Running(std::shared_ptr<Job> its_job, Session& its_session, Sampler its_sampler)
+      : job(std::move(its_job)), session(&its_session), sampler(std::move(its_sampler)) {
+    history = job->request().prompt;
+  }
+
+  size_t PromptLeft() const {
+    const size_t length = job->request().prompt.size();
+    return session->num_tokens() < length ? length - session->num_tokens() : 0;
+  }
+
+  std::shared_ptr<Job> job;
+  Session* session;
+  Sampler sampler;
+  std::vector<TokenId> history;  // prompt and answer
+  size_t num_made = 0;
+  size_t last_kept = 0;  // tokens at the latest snapshot
+  bool in_sweep = false;
+  bool ended = false;
+};
+
+// Stops a sweep that nobody waits for any more. One that still serves somebody goes on: stopping it
+// would cost the others their state.
+class Scheduler::Observer : public SweepObserver {
+ public:
+  explicit Observer(Scheduler& scheduler) : scheduler_(scheduler) {}
+  bool OnLayer(size_t) override {
+    {
+      const std::lock_guard lock(scheduler_.mutex_);
+      if (scheduler_.stopping_) return false;
+    }
+    return std::ranges::any_of(scheduler_.running_, [](const auto& running) {
+      return running->in_sweep && !running->job->cancelled();
+    });
+  }
+
+ private:
+  Scheduler& scheduler_;
+};
+
+Scheduler::Scheduler(Engine& engine, const SchedulerLimits& limits)
+    : engine_(engine),
+      limits_(limits),
+      sessions_(NewSessions(engine, limits.num_sessions)),
+      context_(sessions_.front()->capacity()),
+      store_(limits.snapshot_bytes) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+bool Scheduler::Submit(std::shared_ptr<Job> job) {
+  const std::lock_guard lock(mutex_);
+  if (draining_ || queue_.size() >= limits_.max_queue) return false;
+  queue_.push_back(std::move(job));
+  metrics_["thimble_requests_total"] += 1;
+  changed_.notify_all();
+  return true;
+}
+
+void Scheduler::Drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  for (const auto& job : queue_) job->Fail("the server is shutting down");
+  queue_.clear();
+  changed_.notify_all();
+}
+
+std::vector<std::pair<std::string, double>> Scheduler::Metrics() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::string, double>> metrics(metrics_.begin(), metrics_.end());
+  metrics.emplace_back("thimble_queue_length", static_cast<double>(queue_.size()));
+  return metrics;
+}
+
+// Gives sessions to jobs that wait. False once there is nothing left to do for good.
+bool Scheduler::Admit() {
+  while (true) {
+    std::shared_ptr<Job> next;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !queue_.empty(); });
+      if (stopping_) return false;
+      std::erase_if(queue_, [](const auto& job) { return job->cancelled(); });
+      metrics_["thimble_running"] = static_cast<double>(running_.size());
+      if (running_.size() == sessions_.size() || queue_.empty()) {
+        if (running_.empty()) continue;
+        return true;
+      }
+      next = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    try {
+      Start(next);
+    } catch (const std::exception& error) {
+      next->Fail(error.what());
+    }
+  }
+}
+
+void Scheduler::Start(std::shared_ptr<Job> job) {
+  const std::vector<TokenId>& prompt = job->request().prompt;
+  // Of the free sessions, the one that knows most of the prompt.
+  Session* best = nullptr;
+  size_t best_known = 0;
+  for (const auto& session : sessions_) {
+    const bool taken = std::ranges::any_of(
+        running_, [&](const auto& running) { return running->session == session.get(); });
+    if (taken) continue;
+    const auto& tokens = session->tokens();
+    const bool fits = !session->poisoned() && tokens.size() <= prompt.size() &&
+                      std::equal(tokens.begin(), tokens.end(), prompt.begin());
+    const size_t known = fits ? tokens.size() : 0;
+    if (best == nullptr || known > best_known) {
+      best = session.get();
+      best_known = known;
+    }
+  }
+  // What the session held may be wanted again.
+  store_.Keep(*best);
+  const size_t known = store_.Resume(*best, prompt);
+  job->SetCached(known);
+  job->SetProgress(JobPhase::kPrompt, known);
+  Sampler sampler = engine_.NewSampler(job->request().sampling);
+  running_.push_back(std::make_unique<Running>(std::move(job), *best, std::move(sampler)));
+}
+
+void Scheduler::Loop() {
+  while (Admit()) {
+    for (const auto& running : running_) {
+      if (running->job->cancelled()) Finish(*running, FinishReason::kInterrupted);
+    }
+    DropEnded();
+    // A prompt that is known with its logits needs no sweep before the first token.
+    for (const auto& running : running_) {
+      if (running->PromptLeft() == 0 && running->num_made == 0) Deliver(*running);
+    }
+    DropEnded();
+    const std::vector<SessionStep> steps = Plan();
+    if (steps.empty()) continue;
+    if (!Sweep(steps)) {
+      DropEnded();
+      continue;
+    }
+    bool draining = false;
+    {
+      const std::lock_guard lock(mutex_);
+      draining = draining_;
+      metrics_["thimble_sweeps_total"] += 1;
+      for (const SessionStep& step : steps) {
+        metrics_["thimble_tokens_computed_total"] += static_cast<double>(step.tokens.size());
+      }
+    }
+    for (const auto& running : running_) {
+      if (!running->in_sweep || running->ended) continue;
+      KeepPrompt(*running);
+      if (running->PromptLeft() == 0) Deliver(*running);
+      if (draining && !running->ended) Finish(*running, FinishReason::kLength);
+    }
+    DropEnded();
+  }
+  for (const auto& running : running_) running->job->End(FinishReason::kInterrupted);
+  running_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const auto& job : queue_) job->Fail("the server is shutting down");
+  queue_.clear();
+}
+
+// A token of every answer, and of the prompts what the sweep has room for, in equal parts.
+std::vector<SessionStep> Scheduler::Plan() {
+  size_t num_prompts = 0;
+  for (const auto& running : running_) num_prompts += running->PromptLeft() > 0 ? 1 : 0;
+  size_t room = engine_.MaxSweepTokens() - (running_.size() - num_prompts);
+  std::vector<SessionStep> steps;
+  for (const auto& running : running_) {
+    const size_t left = running->PromptLeft();
+    const size_t position = running->session->num_tokens();
+    const auto tokens = std::span(running->history).subspan(position);
+    if (left == 0) {
+      steps.push_back({running->session, tokens, true});
+    } else {
+      size_t count = std::min(left, room / num_prompts--);
+      const size_t cut = running->job->request().cut_at;
+      if (position < cut) count = std::min(count, cut - position);
+      room -= count;
+      if (count > 0) steps.push_back({running->session, tokens.first(count), count == left});
+    }
+    running->in_sweep = left == 0 || (!steps.empty() && steps.back().session == running->session);
+  }
+  return steps;
+}
+
+// False where the sweep failed: then all that were in it have ended.
+bool Scheduler::Sweep(const std::vector<SessionStep>& steps) {
+  Observer observer(*this);
+  try {
+    engine_.Advance(steps, &observer);
+    return true;
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool stopped = known != nullptr && known->code() == ErrorCode::kInterrupted;
+    for (const auto& running : running_) {
+      if (!running->in_sweep) continue;
+      if (stopped) {
+        running->job->End(FinishReason::kInterrupted);
+      } else {
+        running->job->Fail(error.what());
+      }
+      running->ended = true;
+    }
+    return false;
+  }
+}
+
+void Scheduler::KeepPrompt(Running& running) {
+  const size_t position = running.session->num_tokens();
+  const JobRequest& request = running.job->request();
+  if (running.num_made > 0) return;
+  running.job->SetProgress(JobPhase::kPrompt, std::min(position, request.prompt.size()));
+  const bool is_end = position == request.prompt.size() || position == request.cut_at;
+  if (!is_end && position - running.last_kept < kSnapshotInterval) return;
+  store_.Keep(*running.session);
+  running.last_kept = position;
+}
+
+void Scheduler::Deliver(Running& running) {
+  const JobRequest& request = running.job->request();
+  if (running.num_made == request.max_tokens) return Finish(running, FinishReason::kLength);
+  try {
+    const auto logits = running.session->logits();
+    const TokenId id = Choose(running);
+    running.history.push_back(id);
+    ++running.num_made;
+    if (running.num_made == 1) running.job->SetProgress(JobPhase::kAnswer, request.prompt.size());
+    running.job->Put(Describe(id, logits, request.top_logprobs));
+    if (Contains(request.stop_ids, id)) return Finish(running, FinishReason::kStop);
+  } catch (const Error& error) {
+    running.job->Fail(error.what());
+    running.ended = true;
+    return;
+  }
+  if (running.num_made == request.max_tokens) return Finish(running, FinishReason::kLength);
+  if (running.session->num_tokens() == context_) Finish(running, FinishReason::kContext);
+}
+
+// A token that the filter allows, drawn as if the others had no probability: one that it does not
+// allow is drawn again without it. After a few of these all the vocabulary is gone through.
+TokenId Scheduler::Choose(Running& running) {
+  const auto logits = running.session->logits();
+  TokenFilter* filter = running.job->request().filter.get();
+  TokenId id = running.sampler.Sample(logits, running.history);
+  if (filter == nullptr) return id;
+  std::vector<float> allowed;
+  for (int tries = 0; !filter->Allows(id); ++tries) {
+    if (allowed.empty()) allowed.assign(logits.begin(), logits.end());
+    allowed[id] = kForbidden;
+    if (tries == kMaxTries) {
+      for (TokenId other = 0; other < allowed.size(); ++other) {
+        if (allowed[other] != kForbidden && !filter->Allows(other)) allowed[other] = kForbidden;
+      }
+      if (*std::ranges::max_element(allowed) == kForbidden) {
+        throw Error(ErrorCode::kRuntime, "no token can continue the JSON that was asked for");
+      }
+    }
+    id = running.sampler.Sample(allowed, running.history);
+  }
+  filter->Accept(id);
+  return id;
+}
+
+void Scheduler::Finish(Running& running, FinishReason reason) {
+  const std::lock_guard lock(mutex_);
+  metrics_["thimble_tokens_generated_total"] += static_cast<double>(running.num_made);
+  running.job->End(reason);
+  running.ended = true;
+}
+
+void Scheduler::DropEnded() {
+  std::erase_if(running_, [](const auto& running) { return running->ended; });
+}
+
+}  // namespace thimble::server

@@ -1,0 +1,473 @@
+#include "server/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/http_client.h"
+#include "server/scripted_backend.h"
+
+namespace thimble::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Json = nlohmann::json;
+
+constexpr const char* kHello = R"({"messages": [{"role": "user", "content": "Hello"}])";
+
+const Tokenizer& Mini() {
+  static const Tokenizer tokenizer = Tokenizer::Load(THIMBLE_SOURCE_DIR "/models/mini");
+  return tokenizer;
+}
+
+// A script that answers with `markup`, token by token.
+ScriptedBackend::Script Answer(const std::string& markup) {
+  return [markup](Job& job) {
+    std::vector<TokenId> ids;
+    Mini().EncodeMarkup(markup, &ids);
+    for (const TokenId id : ids) job.Put({id, -0.5F, {}});
+    job.End(FinishReason::kStop);
+  };
+}
+
+constexpr const char* kAnswer =
+    "Hm.<|close|>think<|sep|><|open|>response<|sep|>It is so.<|close|>response<|sep|>"
+    "<|close|>message<|sep|><|end_of_msg|>";
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void Start(ScriptedBackend::Script script, HttpOptions options = {}) {
+    model_.tokenizer = &Mini();
+    model_.markup = ChatMarkup::kKimiK3;
+    model_.name = "mini";
+    model_.context = 2048;
+    backend_ = std::make_unique<ScriptedBackend>(std::move(script));
+    options.port = 0;
+    server_ = std::make_unique<HttpServer>(options, model_, *backend_);
+    port_ = server_->Start();
+  }
+  void TearDown() override {
+    // A job that still runs must learn that nobody waits.
+    for (size_t i = 0; backend_ != nullptr && backend_->job(i) != nullptr; ++i) {
+      backend_->job(i)->Cancel();
+    }
+    server_.reset();
+  }
+
+  std::string Post(const std::string& path, const std::string& body,
+                   const std::string& headers = {}) const {
+    RawClient client(port_);
+    client.Post(path, body, headers);
+    return client.ReadAll();
+  }
+  std::string Get(const std::string& path,
+                  const std::string& headers = "Host: 127.0.0.1\r\n") const {
+    RawClient client(port_);
+    client.Get(path, headers);
+    return client.ReadAll();
+  }
+  static int Status(const std::string& response) { return std::stoi("0" + response.substr(9, 3)); }
+  static Json BodyOf(const std::string& response) {
+    return Json::parse(response.substr(response.find("\r\n\r\n") + 4), nullptr, false);
+  }
+  // The JSON of every event of a stream, chunk framing removed.
+  static std::vector<Json> Events(const std::string& response) {
+    std::vector<Json> events;
+    for (size_t at = 0; (at = response.find("data: ", at)) != std::string::npos; at += 6) {
+      const std::string line = response.substr(at + 6, response.find("\n\n", at) - at - 6);
+      if (line == "[DONE]") continue;
+      events.push_back(Json::parse(line, nullptr, false));
+      EXPECT_FALSE(events.back().is_discarded()) << line;
+    }
+    return events;
+  }
+  // What the deltas of a chat stream make together.
+  static std::string Joined(const std::vector<Json>& events, const char* key) {
+    std::string text;
+    for (const Json& event : events) {
+      if (event["choices"].empty()) continue;
+      text += event["choices"][0]["delta"].value(key, "");
+    }
+    return text;
+  }
+
+  ServedModel model_;
+  std::unique_ptr<ScriptedBackend> backend_;
+  std::unique_ptr<HttpServer> server_;
+  int port_ = 0;
+};
+
+TEST_F(HttpServerTest, AnswersAChatAtOnce) {
+  Start(Answer(kAnswer));
+  const std::string response = Post("/v1/chat/completions", std::string(kHello) + "}");
+  EXPECT_EQ(Status(response), 200);
+  const Json json = BodyOf(response);
+  EXPECT_EQ(json["object"], "chat.completion");
+  const Json& choice = json["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "It is so.");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "Hm.");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(json["usage"]["prompt_tokens"], backend_->job(0)->request().prompt.size());
+  EXPECT_GT(json["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+  EXPECT_EQ(Status(Post("/chat/completions", std::string(kHello) + "}")), 200);
+}
+
+TEST_F(HttpServerTest, StreamsAChat) {
+  Start(Answer(kAnswer));
+  const std::string response =
+      Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})");
+  EXPECT_THAT(response, HasSubstr("text/event-stream"));
+  EXPECT_THAT(response, HasSubstr("data: [DONE]\n\n"));
+  const std::vector<Json> events = Events(response);
+  ASSERT_GT(events.size(), 3u);
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(Joined(events, "reasoning_content"), "Hm.");
+  EXPECT_EQ(Joined(events, "content"), "It is so.");
+  size_t num_ends = 0;
+  for (const Json& event : events) {
+    EXPECT_EQ(event["id"], events[0]["id"]);
+    EXPECT_FALSE(event.contains("usage"));
+    num_ends += event["choices"][0]["finish_reason"].is_null() ? 0 : 1;
+  }
+  EXPECT_EQ(num_ends, 1u);
+}
+
+TEST_F(HttpServerTest, SendsUsageOnlyWhereAsked) {
+  Start(Answer(kAnswer));
+  const auto events = Events(Post(
+      "/v1/chat/completions",
+      std::string(kHello) + R"(, "stream": true, "stream_options": {"include_usage": true}})"));
+  EXPECT_TRUE(events.back()["choices"].empty());
+  EXPECT_GT(events.back()["usage"]["completion_tokens"], 0);
+}
+
+// A long prefill, on a clock by which a sign of life is due every 250 ms.
+TEST_F(HttpServerTest, HeadersComeAtOnceAndSignsOfLifeAfterThem) {
+  HttpOptions options;
+  options.time_scale = 20;
+  Start(
+      [](Job& job) {
+        for (size_t done = 0; done < 5 && !job.cancelled(); ++done) {
+          job.SetProgress(JobPhase::kPrompt, done);
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        Answer(kAnswer)(job);
+      },
+      options);
+  RawClient client(port_);
+  client.Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(client.ReadUntil("\"role\":\"assistant\""), HasSubstr("200 OK"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250));
+  const std::string response = client.ReadAll();
+  EXPECT_THAT(response, HasSubstr(": keepalive prefill "));
+  EXPECT_EQ(Joined(Events(response), "content"), "It is so.");
+}
+
+TEST_F(HttpServerTest, ADisconnectIsNoticedInEveryPhase) {
+  for (const JobPhase phase : {JobPhase::kQueued, JobPhase::kPrompt, JobPhase::kAnswer}) {
+    for (const char* stream : {"true", "false"}) {
+      TearDown();
+      Start([phase](Job& job) {
+        if (phase == JobPhase::kPrompt) job.SetProgress(phase, 1);
+        if (phase == JobPhase::kAnswer) job.Put({'x', 0, {}});
+        WaitFor([&] { return job.cancelled(); }, 5000);
+        job.End(FinishReason::kInterrupted);
+      });
+      RawClient client(port_);
+      client.Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": )" + stream + "}");
+      ASSERT_TRUE(WaitFor([&] { return backend_->job(0) != nullptr; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_FALSE(backend_->job(0)->cancelled());
+      client.HangUp();
+      EXPECT_TRUE(WaitFor([&] { return backend_->job(0)->cancelled(); })) << stream;
+    }
+  }
+}
+
+TEST_F(HttpServerTest, AStopStringAcrossTokensIsCutAndEndsTheWork) {
+  Start([](Job& job) {
+    Answer("<|close|>think<|sep|><|open|>response<|sep|>one two STOP three four")(job);
+  });
+  const std::string body = std::string(kHello) + R"(, "stop": "o STOP t", "stream": true})";
+  const auto events = Events(Post("/v1/chat/completions", body));
+  EXPECT_EQ(Joined(events, "content"), "one tw");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(backend_->job(0)->cancelled());
+}
+
+TEST_F(HttpServerTest, CharactersAcrossTokensComeWhole) {
+  Start([](Job& job) {
+    std::vector<TokenId> ids;
+    Mini().EncodeMarkup("<|close|>think<|sep|><|open|>response<|sep|>", &ids);
+    for (const char c : std::string("\xf0\x9f\x8e\x89!")) {
+      std::vector<TokenId> byte;
+      Mini().Encode(std::string(1, c), &byte);
+      ids.insert(ids.end(), byte.begin(), byte.end());
+    }
+    for (const TokenId id : ids) job.Put({id, 0, {}});
+    job.End(FinishReason::kLength);
+  });
+  const auto events =
+      Events(Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})"));
+  EXPECT_EQ(Joined(events, "content"), "\U0001F389!");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "length");
+}
+
+constexpr const char* kCall =
+    "<|close|>think<|sep|><|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|>"
+    "<|open|>argument key=\"a\" type=\"string\"<|sep|>x y<|close|>argument<|sep|>"
+    "<|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>";
+constexpr const char* kTools =
+    R"(, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}])";
+
+TEST_F(HttpServerTest, StreamsToolCalls) {
+  Start(Answer(kCall));
+  const auto events =
+      Events(Post("/v1/chat/completions", std::string(kHello) + kTools + R"(, "stream": true})"));
+  std::string arguments;
+  size_t num_names = 0;
+  for (const Json& event : events) {
+    const Json& delta = event["choices"][0]["delta"];
+    if (!delta.contains("tool_calls")) continue;
+    const Json& call = delta["tool_calls"][0];
+    EXPECT_EQ(call["index"], 0);
+    if (call.contains("id")) {
+      EXPECT_EQ(call["type"], "function");
+      EXPECT_EQ(call["function"]["name"], "f");
+      ++num_names;
+    }
+    arguments += call["function"]["arguments"];
+  }
+  EXPECT_EQ(num_names, 1u);
+  EXPECT_EQ(arguments, R"({"a":"x y"})");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+
+  const Json whole = BodyOf(Post("/v1/chat/completions", std::string(kHello) + kTools + "}"));
+  const Json& message = whole["choices"][0]["message"];
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], R"({"a":"x y"})");
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(HttpServerTest, AnswersInAnthropicsShape) {
+  Start(Answer(kAnswer));
+  const std::string body =
+      R"({"max_tokens": 50, "system": [{"type": "text", "text": "Be brief."}], "messages":
+         [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}])";
+  const Json whole = BodyOf(Post("/v1/messages", body + "}"));
+  EXPECT_EQ(whole["type"], "message");
+  EXPECT_EQ(whole["content"][0]["thinking"], "Hm.");
+  EXPECT_EQ(whole["content"][1]["text"], "It is so.");
+  EXPECT_EQ(whole["stop_reason"], "end_turn");
+
+  const std::string stream = Post("/v1/messages?beta=true", body + R"(, "stream": true})");
+  std::vector<std::string> types;
+  std::string text;
+  for (const Json& event : Events(stream)) {
+    types.push_back(event["type"]);
+    EXPECT_THAT(stream, HasSubstr("event: " + types.back() + "\n"));
+    if (types.back() == "content_block_delta") text += event["delta"].value("text", "");
+  }
+  EXPECT_EQ(types.front(), "message_start");
+  EXPECT_EQ(types.back(), "message_stop");
+  EXPECT_EQ(text, "It is so.");
+  EXPECT_THAT(stream, Not(HasSubstr("[DONE]")));
+
+  const Json count = BodyOf(Post("/v1/messages/count_tokens", body + "}"));
+  EXPECT_EQ(count["input_tokens"], backend_->job(0)->request().prompt.size());
+}
+
+TEST_F(HttpServerTest, AnthropicsToolsGoBothWays) {
+  Start(Answer(kCall));
+  const Json whole = BodyOf(Post("/v1/messages", R"({"max_tokens": 50,
+    "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+    "messages": [{"role": "user", "content": "go"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": ""},
+        {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1",
+        "content": [{"type": "text", "text": "done"}]}]}]})"));
+  EXPECT_EQ(whole["content"][0]["input"], Json({{"a", "x y"}}));
+  EXPECT_EQ(whole["stop_reason"], "tool_use");
+  const std::string prompt = Mini().Decode(backend_->job(0)->request().prompt);
+  EXPECT_THAT(prompt, HasSubstr("<|open|>message role=\"tool\" tool=\"f\" index=\"1\"<|sep|>done"));
+  EXPECT_THAT(prompt, HasSubstr("key=\"a\" type=\"number\"<|sep|>1<"));
+  EXPECT_THAT(prompt, HasSubstr("<|open|>think<|sep|>Hm<|close|>"));
+}
+
+TEST_F(HttpServerTest, AnswersInTheShapeOfResponses) {
+  Start(Answer(kAnswer));
+  const Json whole = BodyOf(Post("/v1/responses", R"({"input": "Hello"})"));
+  EXPECT_EQ(whole["status"], "completed");
+  EXPECT_EQ(whole["output"][1]["content"][0]["text"], "It is so.");
+  std::string text;
+  size_t num_ends = 0;
+  const auto events = Events(Post("/v1/responses", R"({"input": "Hello", "stream": true})"));
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["sequence_number"], i);
+    if (events[i]["type"] == "response.output_text.delta") text += events[i]["delta"];
+    num_ends += events[i]["type"] == "response.completed" ? 1 : 0;
+  }
+  EXPECT_EQ(events.front()["type"], "response.created");
+  EXPECT_EQ(events.back()["type"], "response.completed");
+  EXPECT_EQ(num_ends, 1u);
+  EXPECT_EQ(text, "It is so.");
+}
+
+TEST_F(HttpServerTest, ContinuesText) {
+  Start(Answer("and the earth"));
+  const Json json = BodyOf(Post("/v1/completions", R"({"prompt": "In", "max_tokens": 3})"));
+  EXPECT_EQ(json["choices"][0]["text"], "and the earth");
+  EXPECT_EQ(backend_->job(0)->request().max_tokens, 3u);
+  const Json ids = BodyOf(Post("/v1/completions", R"({"prompt": [5, 6], "echo": true})"));
+  EXPECT_EQ(backend_->job(1)->request().prompt, (std::vector<TokenId>{5, 6}));
+  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": [99999999]})")), 400);
+  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": ["a", "b"]})")), 400);
+}
+
+TEST_F(HttpServerTest, RefusesInEachApisShape) {
+  Start(Answer(kAnswer));
+  const auto expect = [&](const std::string& path, const std::string& body, int status,
+                          const std::string& part) {
+    const std::string response = Post(path, body);
+    EXPECT_EQ(Status(response), status) << body;
+    const Json json = BodyOf(response);
+    EXPECT_THAT(json["error"]["message"].get<std::string>(), HasSubstr(part)) << body;
+    EXPECT_EQ(json.contains("type"), path == "/v1/messages");
+  };
+  const std::string hello = kHello;
+  expect("/v1/chat/completions", "{", 400, "not valid JSON");
+  expect("/v1/chat/completions", "[]", 400, "JSON object");
+  expect("/v1/chat/completions", "{}", 400, "messages");
+  expect("/v1/chat/completions", hello + R"(, "n": 2})", 400, "n: expected");
+  expect("/v1/chat/completions", hello + R"(, "temperature": "hot"})", 400, "temperature");
+  expect("/v1/chat/completions", hello + R"(, "tool_choice": "required"})", 400, "tools");
+  expect("/v1/chat/completions", hello + R"(, "tools": [null]})", 400, "tools[0]");
+  expect("/v1/chat/completions", hello + R"(, "reasoning_effort": "huge"})", 400, "huge");
+  expect("/v1/chat/completions",
+         R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", 400, "vision");
+  expect("/v1/messages", R"({"messages": [{"role": "user", "content": "x"}]})", 400, "max_tokens");
+  expect("/v1/messages", R"({"max_tokens": 5, "messages": [{"role": "cat", "content": "x"}]})", 400,
+         "messages[0].role");
+  expect("/v1/responses", R"({"input": 3})", 400, "input");
+  expect("/v1/nothing", "{}", 404, "there is no POST /v1/nothing");
+  EXPECT_EQ(backend_->job(0), nullptr);
+}
+
+TEST_F(HttpServerTest, SaysWhenThePromptIsTooLong) {
+  Start(Answer(kAnswer));
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += " word";
+  const std::string message = R"("messages": [{"role": "user", "content": ")" + text + R"("}])";
+  const Json chat = BodyOf(Post("/v1/chat/completions", "{" + message + "}"));
+  EXPECT_EQ(chat["error"]["code"], "context_length_exceeded");
+  EXPECT_THAT(chat["error"]["message"].get<std::string>(), HasSubstr("maximum context length"));
+  const Json messages = BodyOf(Post("/v1/messages", R"({"max_tokens": 5, )" + message + "}"));
+  EXPECT_EQ(messages["error"]["type"], "invalid_request_error");
+  EXPECT_THAT(messages["error"]["message"].get<std::string>(), HasSubstr("prompt is too long"));
+}
+
+TEST_F(HttpServerTest, TellsErrorsBeforeAndAfterTheHeaders) {
+  Start([](Job& job) { job.Fail("the drive failed"); });
+  const std::string whole = Post("/v1/chat/completions", std::string(kHello) + "}");
+  EXPECT_EQ(Status(whole), 500);
+  EXPECT_EQ(BodyOf(whole)["error"]["message"], "the drive failed");
+  const std::string stream =
+      Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})");
+  EXPECT_EQ(Status(stream), 200);
+  EXPECT_EQ(Events(stream).back()["error"]["message"], "the drive failed");
+  EXPECT_THAT(stream, HasSubstr("data: [DONE]"));
+  EXPECT_THAT(Post("/v1/messages", R"({"max_tokens": 5, "stream": true,
+              "messages": [{"role": "user", "content": "x"}]})"),
+              HasSubstr("event: error\ndata: {\"type\":\"error\""));
+}
+
+TEST_F(HttpServerTest, AFullQueueIs429) {
+  Start(Answer(kAnswer));
+  backend_->full = true;
+  const std::string response = Post("/v1/chat/completions", std::string(kHello) + "}");
+  EXPECT_EQ(Status(response), 429);
+  EXPECT_THAT(response, HasSubstr("Retry-After"));
+  EXPECT_EQ(BodyOf(response)["error"]["type"], "rate_limit_error");
+}
+
+TEST_F(HttpServerTest, GuardsItself) {
+  HttpOptions options;
+  options.api_key = "secret";
+  options.max_body_bytes = 1000;
+  Start(Answer(kAnswer), options);
+  const std::string body = std::string(kHello) + "}";
+  const auto status = [&](const std::string& headers) {
+    return Status(Post("/v1/chat/completions", body, headers));
+  };
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("Authorization: Bearer secrex\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Bearer secret\r\n"), 200);
+  EXPECT_EQ(status("x-api-key: secret\r\n"), 200);
+  const std::string key = "x-api-key: secret\r\n";
+  EXPECT_EQ(status(key + "Origin: http://localhost:3000\r\n"), 200);
+  EXPECT_EQ(status(key + "Origin: https://evil.example\r\n"), 403);
+  EXPECT_EQ(Status(Get("/v1/models", "Host: evil.example\r\n" + key)), 403);
+  EXPECT_EQ(Status(Get("/v1/models", "Host: localhost:8080\r\n" + key)), 200);
+  EXPECT_EQ(Status(Get("/health")), 200);
+  EXPECT_EQ(Status(Post("/v1/chat/completions", std::string(2000, ' '), key)), 413);
+}
+
+TEST_F(HttpServerTest, AnswersPreflights) {
+  Start(Answer(kAnswer));
+  RawClient client(port_);
+  client.Get("/v1/chat/completions",
+             "Host: 127.0.0.1\r\nOrigin: http://localhost:3000\r\n"
+             "Access-Control-Request-Headers: authorization,x-stainless-os\r\n",
+             "OPTIONS");
+  const std::string response = client.ReadAll();
+  EXPECT_EQ(Status(response), 204);
+  EXPECT_THAT(response, HasSubstr("Access-Control-Allow-Origin: http://localhost:3000"));
+  EXPECT_THAT(response, HasSubstr("Authorization, Content-Type, authorization,x-stainless-os"));
+}
+
+TEST_F(HttpServerTest, ListsModelsAndFigures) {
+  Start(Answer(kAnswer));
+  EXPECT_EQ(BodyOf(Get("/v1/models"))["data"][0]["id"], "mini");
+  EXPECT_EQ(BodyOf(Get("/v1/models/mini"))["context_length"], 2048);
+  EXPECT_EQ(Status(Get("/v1/models/other")), 404);
+  EXPECT_THAT(Get("/metrics"),
+              HasSubstr("# TYPE thimble_requests_total counter\nthimble_requests_total 3"));
+  const Json tokens = BodyOf(Post("/tokenize", R"({"content": "In the beginning"})"));
+  EXPECT_EQ(BodyOf(Post("/detokenize", tokens.dump()))["content"], "In the beginning");
+}
+
+TEST_F(HttpServerTest, SurvivesWhatIsNoRequest) {
+  Start(Answer(kAnswer));
+  for (const std::string& bytes :
+       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string(100'000, 'x'),
+        "GET /" + std::string(20'000, 'a') + " HTTP/1.1\r\n\r\n",
+        "GET /health HTTP/1.1\r\nA: " + std::string(200'000, 'b') + "\r\n\r\n",
+        std::string("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n{}"),
+        std::string("\xff\xfe\x00\x01", 4)}) {
+    RawClient client(port_);
+    client.Send(bytes);
+    ::usleep(10'000);
+  }
+  EXPECT_EQ(Status(Post("/v1/chat/completions", std::string(50'000, '['))), 400);
+  EXPECT_EQ(Status(Post("/v1/chat/completions", "{\"messages\": \"\xff\"}")), 400);
+  EXPECT_EQ(Status(Get("/health")), 200);
+}
+
+TEST_F(HttpServerTest, StopsAfterTheAnswersOnTheirWay) {
+  Start([](Job& job) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    Answer(kAnswer)(job);
+  });
+  RawClient client(port_);
+  client.Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})");
+  client.ReadUntil("assistant");
+  server_->Stop(5);
+  EXPECT_THAT(client.ReadAll(), HasSubstr("data: [DONE]"));
+}
+
+}  // namespace
+}  // namespace thimble::server

@@ -1,0 +1,212 @@
+#include "server/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/scripted_backend.h"
+#include "support/checkpoint_builder.h"
+#include "support/silent_listener.h"
+#include "support/temp_dir.h"
+
+namespace thimble::server {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+// A real engine with a model of random weights.
+class SchedulerTest : public testing::Test {
+ protected:
+  SchedulerTest() {
+    CheckpointBuilder::KimiK3(CheckpointDims{}).Write(dir_.path());
+    model_ = std::make_unique<ModelDirectory>(ModelDirectory::Open(dir_.path()));
+  }
+
+  std::unique_ptr<Engine> Open(size_t num_sessions) const {
+    EngineOptions options;
+    options.memory_bytes = 256'000'000;
+    options.context = 200;
+    options.num_sessions = num_sessions;
+    options.num_threads = 1;
+    options.prefill_chunk = 16;
+    options.snapshot_bytes = kSnapshotBytes;
+    return Engine::Open(*model_, options);
+  }
+
+  static Ids Prompt(size_t length, size_t first) {
+    Ids ids;
+    for (size_t i = 0; i < length; ++i) ids.push_back(static_cast<TokenId>((first + 5 * i) % 96));
+    return ids;
+  }
+  static std::shared_ptr<Job> NewJob(const Ids& prompt, size_t max_tokens, uint64_t seed = 0) {
+    JobRequest request;
+    request.prompt = prompt;
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 1;
+    request.sampling.seed = seed;
+    return std::make_shared<Job>(request);
+  }
+  static Ids Await(Job& job, Job::Update* last = nullptr) {
+    Ids ids;
+    while (true) {
+      const Job::Update update = job.Wait(std::chrono::milliseconds(100));
+      for (const SampledToken& token : update.tokens) ids.push_back(token.id);
+      if (last != nullptr) *last = update;
+      if (update.ended) return ids;
+    }
+  }
+  Ids Alone(const Ids& prompt, size_t max_tokens, uint64_t seed) const {
+    const auto engine = Open(1);
+    Session session(*engine);
+    GenerationOptions options;
+    options.max_tokens = max_tokens;
+    options.sampling.temperature = 1;
+    options.sampling.seed = seed;
+    SilentListener listener;
+    return Generate(session, prompt, options, listener).ids;
+  }
+  static double Metric(const Scheduler& scheduler, const std::string& name) {
+    for (const auto& [key, value] : scheduler.Metrics()) {
+      if (key == name) return value;
+    }
+    return 0;
+  }
+
+  static constexpr uint64_t kSnapshotBytes = 4'000'000;
+  TempDir dir_;
+  std::unique_ptr<ModelDirectory> model_;
+};
+
+TEST_F(SchedulerTest, JobsTogetherMakeTheTextOfEachAlone) {
+  for (const size_t count : {2u, 4u, 8u}) {
+    const auto engine = Open(count);
+    Scheduler scheduler(*engine, {count, 32, kSnapshotBytes});
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (size_t i = 0; i < count; ++i) {
+      jobs.push_back(NewJob(Prompt(3 + 13 * i, i), 10 + i, i));
+      ASSERT_TRUE(scheduler.Submit(jobs.back()));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(Await(*jobs[i]), Alone(Prompt(3 + 13 * i, i), 10 + i, i)) << i << " of " << count;
+    }
+  }
+}
+
+TEST_F(SchedulerTest, SweepsAreShared) {
+  const auto engine = Open(4);
+  Scheduler scheduler(*engine, {4, 32, 0});
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (size_t i = 0; i < 4; ++i) jobs.push_back(NewJob(Prompt(4, i), 60, i));
+  for (const auto& job : jobs) scheduler.Submit(job);
+  for (const auto& job : jobs) EXPECT_EQ(Await(*job).size(), 60u);
+  // Alone, each would take 60; some may pass before the last job is there.
+  EXPECT_LT(Metric(scheduler, "thimble_sweeps_total"), 180);
+  EXPECT_EQ(Metric(scheduler, "thimble_tokens_generated_total"), 240);
+}
+
+TEST_F(SchedulerTest, ASecondTurnComputesOnlyWhatIsNew) {
+  const auto engine = Open(2);
+  Scheduler scheduler(*engine, {2, 32, kSnapshotBytes});
+  const Ids first = Prompt(100, 1);
+  const auto turn = NewJob(first, 8, 5);
+  scheduler.Submit(turn);
+  const Ids answer = Await(*turn);
+  const double computed = Metric(scheduler, "thimble_tokens_computed_total");
+  EXPECT_EQ(computed, 107);
+
+  // The same answer again: nothing of the prompt is computed.
+  Job::Update update;
+  const auto again = NewJob(first, 8, 5);
+  scheduler.Submit(again);
+  EXPECT_EQ(Await(*again, &update), answer);
+  EXPECT_EQ(update.cached_tokens, 100u);
+  EXPECT_EQ(Metric(scheduler, "thimble_tokens_computed_total"), computed + 7);
+
+  Ids second = first;
+  second.insert(second.end(), answer.begin(), answer.end());
+  const Ids more = Prompt(12, 3);
+  second.insert(second.end(), more.begin(), more.end());
+  const auto next = NewJob(second, 1, 6);
+  scheduler.Submit(next);
+  EXPECT_EQ(Await(*next, &update), Alone(second, 1, 6));
+  EXPECT_EQ(update.cached_tokens, 107u);
+  EXPECT_EQ(Metric(scheduler, "thimble_tokens_computed_total"), computed + 7 + 13);
+}
+
+TEST_F(SchedulerTest, CancelledWorkStopsAndOthersGoOn) {
+  const auto engine = Open(2);
+  Scheduler scheduler(*engine, {2, 32, kSnapshotBytes});
+  const auto doomed = NewJob(Prompt(20, 1), 180, 1);
+  const auto other = NewJob(Prompt(5, 2), 40, 2);
+  scheduler.Submit(doomed);
+  scheduler.Submit(other);
+  ASSERT_TRUE(WaitFor([&] { return !doomed->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  doomed->Cancel();
+  EXPECT_EQ(Await(*other), Alone(Prompt(5, 2), 40, 2));
+  Job::Update update;
+  Await(*doomed, &update);
+  EXPECT_EQ(update.reason, FinishReason::kInterrupted);
+  // Its session serves again.
+  const auto next = NewJob(Prompt(20, 1), 5, 1);
+  scheduler.Submit(next);
+  EXPECT_EQ(Await(*next), Alone(Prompt(20, 1), 5, 1));
+}
+
+TEST_F(SchedulerTest, TheQueueHasABoundAndKeepsItsOrder) {
+  const auto engine = Open(1);
+  Scheduler scheduler(*engine, {1, 2, 0});
+  const auto running = NewJob(Prompt(5, 1), 150, 1);
+  scheduler.Submit(running);
+  ASSERT_TRUE(WaitFor([&] { return !running->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  const auto second = NewJob(Prompt(5, 2), 3);
+  const auto third = NewJob(Prompt(5, 3), 3);
+  EXPECT_TRUE(scheduler.Submit(second));
+  EXPECT_TRUE(scheduler.Submit(third));
+  EXPECT_FALSE(scheduler.Submit(NewJob(Prompt(5, 4), 3)));
+  running->Cancel();
+  EXPECT_EQ(Await(*third).size(), 3u);
+  EXPECT_TRUE(second->Wait(std::chrono::milliseconds(0)).ended);
+}
+
+TEST_F(SchedulerTest, ProbabilitiesAreThoseOfTheLogits) {
+  const auto engine = Open(1);
+  Scheduler scheduler(*engine, {1, 2, 0});
+  JobRequest request;
+  request.prompt = Prompt(5, 1);
+  request.max_tokens = 1;
+  request.top_logprobs = 96;
+  const auto job = std::make_shared<Job>(request);
+  scheduler.Submit(job);
+  const Job::Update update = job->Wait(std::chrono::seconds(5));
+  ASSERT_EQ(update.tokens.size(), 1u);
+  const SampledToken& token = update.tokens[0];
+  ASSERT_EQ(token.top.size(), 96u);
+  EXPECT_EQ(token.top[0].id, token.id);  // temperature 0
+  EXPECT_EQ(token.top[0].logprob, token.logprob);
+  double sum = 0;
+  for (const TokenLogprob& top : token.top) sum += std::exp(top.logprob);
+  EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+TEST_F(SchedulerTest, DrainingEndsWhatRunsAsIfCut) {
+  const auto engine = Open(1);
+  Scheduler scheduler(*engine, {1, 2, 0});
+  const auto running = NewJob(Prompt(5, 1), 190, 1);
+  const auto waiting = NewJob(Prompt(5, 2), 3);
+  scheduler.Submit(running);
+  ASSERT_TRUE(WaitFor([&] { return !running->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  scheduler.Submit(waiting);
+  scheduler.Drain();
+  Job::Update update;
+  Await(*running, &update);
+  EXPECT_EQ(update.reason, FinishReason::kLength);
+  Await(*waiting, &update);
+  EXPECT_NE(update.error, "");
+  EXPECT_FALSE(scheduler.Submit(NewJob(Prompt(5, 4), 3)));
+}
+
+}  // namespace
+}  // namespace thimble::server
