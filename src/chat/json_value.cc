@@ -203,7 +203,15 @@ double JsonValue::AsDouble() const { return std::strtod(text.c_str(), nullptr); 
 
 JsonValue JsonValue::String(std::string text) { return MakeValue(Kind::kString, std::move(text)); }
 
-bool JsonValue::operator==(const JsonValue&) const = default;
+// Not defaulted: clang 14 cannot compile that for a recursive type.
+bool JsonValue::operator==(const JsonValue& other) const {
+  return kind == other.kind && boolean == other.boolean && text == other.text &&
+         items == other.items && members == other.members;
+}
+
+bool JsonMember::operator==(const JsonMember& other) const {
+  return key == other.key && value == other.value;
+}
 
 JsonValue ParseJson(std::string_view text) {
   JsonValue value;

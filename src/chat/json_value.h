@@ -37,13 +37,13 @@ struct JsonValue {
   double AsDouble() const;
 
   static JsonValue String(std::string text);
-  bool operator==(const JsonValue&) const;
+  bool operator==(const JsonValue& other) const;
 };
 
 struct JsonMember {
   std::string key;
   JsonValue value;
-  bool operator==(const JsonMember&) const = default;
+  bool operator==(const JsonMember& other) const;
 };
 
 /// How deep arrays and objects may lie in one another.

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "base/error.h"
 #include "format/checksum.h"
 #include "io/file.h"
 
@@ -15,7 +16,9 @@ class WeightDigest {
   explicit WeightDigest(const TensorStore& store) : store_(store) {}
 
   void Add(uint64_t number) { checksum_.Update(&number, sizeof(number)); }
-  void AddFirstRow(const TensorExtent& extent) {
+  // Vectors: containers code matrices only, so their bytes are the same in both.
+  void AddVector(const TensorExtent& extent) {
+    THIMBLE_CHECK(!extent.is_coded());
     auto file = files_.find(extent.file);
     if (file == files_.end()) {
       file = files_.emplace(extent.file, File::Open(store_.files()[extent.file].path)).first;
@@ -44,14 +47,13 @@ uint64_t FingerprintOf(const ModelConfig& config, const TensorStore& store) {
     digest.Add(size);
   }
   for (size_t layer = 0; layer < config.num_layers(); ++layer) {
-    digest.AddFirstRow(store.Layer(layer, TensorRole::kInputNorm));
-    digest.AddFirstRow(store.Layer(layer, TensorRole::kPostNorm));
+    digest.AddVector(store.Layer(layer, TensorRole::kInputNorm));
+    digest.AddVector(store.Layer(layer, TensorRole::kPostNorm));
     if (config.layers[layer].feed_forward == FeedForwardKind::kMoe) {
-      digest.AddFirstRow(store.Layer(layer, TensorRole::kRouter));
+      digest.AddVector(store.Layer(layer, TensorRole::kRouterBias));
     }
   }
-  digest.AddFirstRow(store.Global(TensorRole::kFinalNorm));
-  digest.AddFirstRow(store.Global(TensorRole::kHead));
+  digest.AddVector(store.Global(TensorRole::kFinalNorm));
   return digest.Digest();
 }
 

@@ -151,7 +151,6 @@ bool Scheduler::Admit() {
       changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !queue_.empty(); });
       if (stopping_) return false;
       std::erase_if(queue_, [](const auto& job) { return job->cancelled(); });
-      metrics_["thimble_running"] = static_cast<double>(running_.size());
       if (running_.size() == sessions_.size() || queue_.empty()) {
         if (running_.empty()) continue;
         return true;
@@ -346,6 +345,8 @@ void Scheduler::Finish(Running& running, FinishReason reason) {
 
 void Scheduler::DropEnded() {
   std::erase_if(running_, [](const auto& running) { return running->ended; });
+  const std::lock_guard lock(mutex_);
+  metrics_["thimble_running"] = static_cast<double>(running_.size());
 }
 
 }  // namespace thimble::server

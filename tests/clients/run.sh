@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs the public clients from npm against `thimble serve` with the embedded model.
+# Usage: tests/clients/run.sh THIMBLE WORK_DIR
+# Exit code 77, and the reason, where node or the packages cannot be had: the test is then skipped.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+thimble=$(realpath "$1")
+work=$2
+
+skip() {
+  echo "skipped: $1"
+  exit 77
+}
+command -v node >/dev/null || skip "there is no node"
+command -v npm >/dev/null || skip "there is no npm"
+mkdir -p "$work"
+cp "$here/package.json" "$here/clients.mjs" "$work"
+cd "$work"
+timeout 180 npm install --no-audit --no-fund --silent >npm.log 2>&1 ||
+  skip "npm cannot install the clients; see $work/npm.log"
+
+key=test-key
+"$thimble" serve --port 0 --api-key "$key" --memory 512M -t 1 2>server.log &
+server=$!
+trap 'kill "$server" 2>/dev/null || true' EXIT
+for _ in $(seq 100); do
+  base=$(sed -n 's|.* on \(http://[^/]*\)/v1.*|\1|p' server.log)
+  [[ -n "$base" ]] && break
+  sleep 0.1
+done
+[[ -n "$base" ]] || { cat server.log; exit 1; }
+timeout 240 node clients.mjs "$base" "$key"
+
+kill -TERM "$server"
+wait "$server" || { echo "the server did not end cleanly"; exit 1; }
