@@ -125,8 +125,8 @@ class Engine {
   size_t MaxSweepTokens() const;
 
   /// What tells this model's weights from others of the same shape, without reading all of them: a
-  /// checksum of the shape, of every layer's norms and of the routers' biases. Reads a few megabytes
-  /// the first time. Error(kRuntime).
+  /// checksum of the shape, of every layer's norms and of the routers' biases. Reads a few
+  /// megabytes the first time. Error(kRuntime).
   uint64_t Fingerprint();
 
   /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "server/access.h"
 #include "server/answer_run.h"
+#include "server/page.h"
 #include "server/peer_watch.h"
 #include "server/sse.h"
 
@@ -142,6 +143,7 @@ class HttpServer::Impl {
       res.status = stopping_ ? 503 : 200;
       res.set_content(stopping_ ? R"({"status":"stopping"})" : R"({"status":"ok"})", kJson);
     });
+    server_.Get("/", [this](const Request& req, Response& res) { ShowPage(req, res); });
     server_.Options(R"(/.*)", [this](const Request& req, Response& res) { Preflight(req, res); });
     server_.Get(R"((?:/v1)?/models)", Guarded(&Impl::ListModels));
     server_.Get(R"((?:/v1)?/models/(.+))", Guarded(&Impl::DescribeModel));
@@ -198,6 +200,18 @@ class HttpServer::Impl {
                    "Authorization, Content-Type" + (asked.empty() ? "" : ", " + asked));
     res.set_header("Access-Control-Max-Age", "600");
     res.status = 204;
+  }
+
+  // Needs no key: it asks for one.
+  void ShowPage(const Request& req, Response& res) const {
+    if (!IsOwnHost(req.get_header_value("Host"), options_.host)) {
+      return SetError(res, Api::kChat, ApiError(403, "the Host header names another server"));
+    }
+    res.set_header("Content-Security-Policy",
+                   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                   "connect-src 'self'; form-action 'self'; base-uri 'none'; "
+                   "frame-ancestors 'none'");
+    res.set_content(kPage.data(), kPage.size(), "text/html; charset=utf-8");
   }
 
   Json ModelJson() const {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "memory/process_memory.h"
 
 namespace thimble::server {
 namespace {
@@ -138,6 +139,9 @@ void Scheduler::Drain() {
 std::vector<std::pair<std::string, double>> Scheduler::Metrics() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<std::string, double>> metrics(metrics_.begin(), metrics_.end());
+  metrics.emplace_back("thimble_memory_peak_bytes",
+                       static_cast<double>(ReadProcessMemory().peak_rss_bytes));
+  metrics.emplace_back("thimble_memory_budget_bytes", static_cast<double>(engine_.budget_bytes()));
   metrics.emplace_back("thimble_queue_length", static_cast<double>(queue_.size()));
   return metrics;
 }
@@ -345,7 +349,12 @@ void Scheduler::Finish(Running& running, FinishReason reason) {
 
 void Scheduler::DropEnded() {
   std::erase_if(running_, [](const auto& running) { return running->ended; });
+  const EngineStats stats = engine_.stats();
   const std::lock_guard lock(mutex_);
+  metrics_["thimble_read_bytes_total"] = static_cast<double>(stats.ReadBytes());
+  metrics_["thimble_expert_hit_rate"] = stats.HitRate();
+  metrics_["thimble_read_wait_seconds_total"] = stats.io_wait_seconds;
+  metrics_["thimble_snapshot_bytes"] = static_cast<double>(store_.used_bytes());
   metrics_["thimble_running"] = static_cast<double>(running_.size());
 }
 

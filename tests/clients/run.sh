@@ -14,7 +14,7 @@ skip() {
 command -v node >/dev/null || skip "there is no node"
 command -v npm >/dev/null || skip "there is no npm"
 mkdir -p "$work"
-cp "$here/package.json" "$here/clients.mjs" "$work"
+cp "$here/package.json" "$here"/*.mjs "$work"
 cd "$work"
 timeout 180 npm install --no-audit --no-fund --silent >npm.log 2>&1 ||
   skip "npm cannot install the clients; see $work/npm.log"
@@ -30,6 +30,11 @@ for _ in $(seq 100); do
 done
 [[ -n "$base" ]] || { cat server.log; exit 1; }
 timeout 240 node clients.mjs "$base" "$key"
+if chromium=$(command -v chromium); then
+  timeout 240 node page.mjs "$base" "$key" "$chromium"
+else
+  echo "skipped: the page, since there is no chromium"
+fi
 
 kill -TERM "$server"
 wait "$server" || { echo "the server did not end cleanly"; exit 1; }

@@ -151,6 +151,15 @@ TEST_F(PackTest, ASnapshotHasNothingToCheckWith) {
               [&] { LogitsOf(model(), Checked()); });
 }
 
+TEST_F(PackTest, SessionsFitBothTheSnapshotAndThePackedModel) {
+  Pack();
+  const auto fingerprint = [](const std::filesystem::path& dir) {
+    const ModelDirectory model = ModelDirectory::Open(dir);
+    return Engine::Open(model, {})->Fingerprint();
+  };
+  EXPECT_EQ(fingerprint(model()), fingerprint(packed()));
+}
+
 TEST_F(PackTest, RawStoresTensorsAsTheyWere) {
   const PackResult coded = Pack();
   WriteOptions options;
