@@ -256,7 +256,7 @@ std::string PythonReal(double value) {
     const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format);
     return std::string(buffer.data(), end.ptr);
   };
-  const std::string scientific = write(std::chars_format::scientific);
+  std::string scientific = write(std::chars_format::scientific);
   const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
   // Python's float_repr_style: fixed notation for 1e-4 <= |value| < 1e16.
   if (exponent < -4 || exponent >= 16) return scientific;

@@ -145,6 +145,7 @@ class Chat {
     if (!session_file_.empty()) conversation_.Save(session_file_);
   }
 
+  // NOLINTNEXTLINE(readability-convert-member-functions-to-static): called as the others
   void Help(const std::string&) {
     for (const auto& [name, command] : Commands()) {
       fmt::print(stderr, "{:<12} {}\n", name, command.help);

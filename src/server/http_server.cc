@@ -122,10 +122,10 @@ class HttpServer::Impl {
   }
 
  private:
-  using Handler = void (Impl::*)(const Request&, Response&);
+  using Handler = void (Impl::*)(const Request&, Response&) const;
 
   // Wraps a handler in what every request has to pass.
-  httplib::Server::Handler Guarded(Handler handler) {
+  httplib::Server::Handler Guarded(Handler handler) const {
     return [this, handler](const Request& req, Response& res) {
       try {
         CheckAccess(req, res);
@@ -211,7 +211,7 @@ class HttpServer::Impl {
                    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
                    "connect-src 'self'; form-action 'self'; base-uri 'none'; "
                    "frame-ancestors 'none'");
-    res.set_content(kPage.data(), kPage.size(), "text/html; charset=utf-8");
+    res.set_content(std::string(Page()), "text/html; charset=utf-8");
   }
 
   Json ModelJson() const {
@@ -223,17 +223,17 @@ class HttpServer::Impl {
             {"context_length", model_.context},
             {"meta", {{"n_ctx", model_.context}}}};
   }
-  void ListModels(const Request&, Response& res) {
+  void ListModels(const Request&, Response& res) const {
     res.set_content(Dump({{"object", "list"}, {"data", Json::array({ModelJson()})}}), kJson);
   }
-  void DescribeModel(const Request& req, Response& res) {
+  void DescribeModel(const Request& req, Response& res) const {
     if (req.matches[1] != model_.name) {
       throw ApiError(404, "there is no model " + req.matches[1].str() + ", only " + model_.name,
                      "model_not_found");
     }
     res.set_content(Dump(ModelJson()), kJson);
   }
-  void ShowMetrics(const Request&, Response& res) {
+  void ShowMetrics(const Request&, Response& res) const {
     std::string text;
     for (const auto& [name, value] : backend_.Metrics()) {
       const bool is_sum = name.ends_with("_total");
@@ -252,7 +252,7 @@ class HttpServer::Impl {
       throw ApiError(400, std::string("the body is ") + error.what());
     }
   }
-  void Tokenize(const Request& req, Response& res) {
+  void Tokenize(const Request& req, Response& res) const {
     const JsonValue body = Body(req);
     const JsonValue* content = body.FindSet("content");
     if (content == nullptr) content = body.FindSet("prompt");
@@ -268,7 +268,7 @@ class HttpServer::Impl {
     }
     res.set_content(Dump({{"tokens", ids}, {"count", ids.size()}}), kJson);
   }
-  void Detokenize(const Request& req, Response& res) {
+  void Detokenize(const Request& req, Response& res) const {
     const JsonValue body = Body(req);
     const JsonValue* tokens = body.FindSet("tokens");
     if (tokens == nullptr || !tokens->is_array()) {
@@ -285,11 +285,11 @@ class HttpServer::Impl {
     }
     res.set_content(Dump({{"content", model_.tokenizer->Decode(ids)}}), kJson);
   }
-  void Count(const Request& req, Response& res) {
+  void Count(const Request& req, Response& res) const {
     res.set_content(Dump({{"input_tokens", CountTokens(Api::kMessages, req.body, model_)}}), kJson);
   }
 
-  void Answer(const Request& req, Response& res) {
+  void Answer(const Request& req, Response& res) const {
     const Api api = ApiOf(req.path);
     const ApiRequest request = ReadApiRequest(api, req.body, model_);
     auto job = std::make_shared<Job>(request.job);
@@ -305,7 +305,7 @@ class HttpServer::Impl {
   }
 
   void WholeAnswer(Api api, const ApiRequest& request, const std::shared_ptr<Job>& job,
-                   const Request& req, Response& res) {
+                   const Request& req, Response& res) const {
     const Counted counted(num_answers_);
     AnswerRun run(api, model_, request, job);
     const PeerWatch peer(req.remote_addr, req.remote_port);
@@ -316,7 +316,7 @@ class HttpServer::Impl {
     res.set_content(run.Whole(), kJson);
   }
 
-  void StreamAnswer(const std::shared_ptr<Streamed>& streamed, Response& res) {
+  void StreamAnswer(const std::shared_ptr<Streamed>& streamed, Response& res) const {
     res.set_header("Cache-Control", "no-cache, no-transform");
     res.set_header("X-Accel-Buffering", "no");
     res.set_chunked_content_provider(
@@ -349,7 +349,7 @@ class HttpServer::Impl {
   const ServedModel& model_;
   Backend& backend_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<int> num_answers_ = 0;
+  mutable std::atomic<int> num_answers_ = 0;  // counted, which changes no answer
   httplib::Server server_;
   std::thread thread_;
 };

@@ -5,6 +5,6 @@
 namespace thimble::server {
 
 /// The web page, page.html, as it is built in.
-extern const std::string_view kPage;
+std::string_view Page();
 
 }  // namespace thimble::server

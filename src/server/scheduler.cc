@@ -62,9 +62,10 @@ SampledToken Describe(TokenId id, std::span<const float> logits, std::optional<s
 // A job that has a session.
 struct Scheduler::Running {
   Running(std::shared_ptr<Job> its_job, Session& its_session, Sampler its_sampler)
-      : job(std::move(its_job)), session(&its_session), sampler(std::move(its_sampler)) {
-    history = job->request().prompt;
-  }
+      : job(std::move(its_job)),
+        session(&its_session),
+        sampler(std::move(its_sampler)),
+        history(job->request().prompt) {}
 
   size_t PromptLeft() const {
     const size_t length = job->request().prompt.size();
@@ -251,7 +252,8 @@ std::vector<SessionStep> Scheduler::Plan() {
     if (left == 0) {
       steps.push_back({running->session, tokens, true});
     } else {
-      size_t count = std::min(left, room / num_prompts--);
+      size_t count = std::min(left, room / std::max<size_t>(num_prompts, 1));
+      --num_prompts;
       const size_t cut = running->job->request().cut_at;
       if (position < cut) count = std::min(count, cut - position);
       room -= count;

@@ -51,7 +51,7 @@ class Scheduler : public Backend {
   std::vector<SessionStep> Plan();
   bool Sweep(const std::vector<SessionStep>& steps);
   void Deliver(Running& running);
-  TokenId Choose(Running& running);
+  static TokenId Choose(Running& running);
   void KeepPrompt(Running& running);
   void Finish(Running& running, FinishReason reason);
   void DropEnded();
