@@ -17,14 +17,10 @@ constexpr const char* kQuotes = "\"\"\"";
 }  // namespace
 
 struct LineReader::Editor {
-  Editor() {
-    // Without this, libedit takes UTF-8 for single bytes.
-    std::setlocale(LC_CTYPE, "");
-    history = history_init();
+  Editor() : history(history_init()), line(NewLine()) {
     HistEvent event;
     ::history(history, &event, H_SETSIZE, kHistorySize);
     ::history(history, &event, H_SETUNIQUE, 1);
-    line = el_init("thimble", stdin, stdout, stderr);
     el_set(line, EL_CLIENTDATA, this);
     el_set(line, EL_PROMPT, &ShowPrompt);
     el_set(line, EL_EDITOR, "emacs");
@@ -39,14 +35,19 @@ struct LineReader::Editor {
   Editor(const Editor&) = delete;
   Editor& operator=(const Editor&) = delete;
 
+  static EditLine* NewLine() {
+    // Without this, libedit takes UTF-8 for single bytes.
+    std::setlocale(LC_CTYPE, "");
+    return el_init("thimble", stdin, stdout, stderr);
+  }
   static char* ShowPrompt(EditLine* line) {
     Editor* self = nullptr;
     el_get(line, EL_CLIENTDATA, &self);
     return self->prompt.data();
   }
 
-  History* history = nullptr;
-  EditLine* line = nullptr;
+  History* history;
+  EditLine* line;
   std::string prompt;
 };
 
