@@ -9,7 +9,6 @@
 
 #include "server/scripted_backend.h"
 #include "support/checkpoint_builder.h"
-#include "support/silent_listener.h"
 #include "support/temp_dir.h"
 
 namespace thimble::server {
@@ -58,15 +57,21 @@ class SchedulerTest : public testing::Test {
       if (update.ended) return ids;
     }
   }
+  // By hand, one session and one token at a time.
   Ids Alone(const Ids& prompt, size_t max_tokens, uint64_t seed) const {
     const auto engine = Open(1);
     Session session(*engine);
-    GenerationOptions options;
-    options.max_tokens = max_tokens;
-    options.sampling.temperature = 1;
-    options.sampling.seed = seed;
-    SilentListener listener;
-    return Generate(session, prompt, options, listener).ids;
+    SamplingOptions options;
+    options.temperature = 1;
+    options.seed = seed;
+    Sampler sampler = engine->NewSampler(options);
+    session.Append(prompt, nullptr);
+    Ids history = prompt;
+    for (size_t i = 0; i < max_tokens; ++i) {
+      if (i > 0) session.Append({&history.back(), 1}, nullptr);
+      history.push_back(sampler.Sample(session.logits(), history));
+    }
+    return {history.begin() + static_cast<ptrdiff_t>(prompt.size()), history.end()};
   }
   static double Metric(const Scheduler& scheduler, const std::string& name) {
     for (const auto& [key, value] : scheduler.Metrics()) {
