@@ -37,12 +37,14 @@ struct ChatOptions {
 std::unique_ptr<Engine> OpenEngine(const ModelDirectory& model, const ChatOptions& options,
                                    EngineOptions* engine_options) {
   const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
+  *engine_options = options.model.ForEngine();
   engine_options->memory_bytes = budget;
-  engine_options->num_threads = options.model.threads;
   engine_options->context =
       options.context.value_or(std::min(kDefaultContext, model.config.max_context));
   engine_options->snapshot_bytes =
-      std::min(kMaxSnapshots * Snapshot::Bytes(model.config, engine_options->context), budget / 8);
+      std::min(kMaxSnapshots *
+                   Snapshot::Bytes(model.config, engine_options->context, engine_options->latents),
+               budget / 8);
   try {
     return Engine::Open(model, *engine_options);
   } catch (const Error& error) {

@@ -35,16 +35,16 @@ struct ServeOptions {
 };
 
 EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& config) {
-  EngineOptions engine;
+  EngineOptions engine = options.model.ForEngine();
   const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
   engine.memory_bytes = budget;
-  engine.num_threads = options.model.threads;
   engine.context = options.context.value_or(std::min(kDefaultContext, config.max_context));
   engine.num_sessions = options.limits.num_sessions;
   // A sixteenth of the budget for what clients send, a quarter for what they come back to.
   engine.program_bytes =
       options.http.num_connections * kThreadBytes + kBodyFactor * options.http.max_body_bytes;
-  engine.snapshot_bytes = std::min(16 * Snapshot::Bytes(config, engine.context), budget / 4);
+  engine.snapshot_bytes =
+      std::min(16 * Snapshot::Bytes(config, engine.context, engine.latents), budget / 4);
   return engine;
 }
 

@@ -19,7 +19,8 @@ bool PrefixStore::Keep(Session& session) {
     used_bytes_ -= same->bytes();
     entries_.erase(same);
   }
-  const uint64_t bytes = Snapshot::Bytes(session.engine().config(), tokens.size(), session.latents());
+  const uint64_t bytes =
+      Snapshot::Bytes(session.engine().config(), tokens.size(), session.latents());
   if (!MakeRoom(bytes, tokens.size())) return false;
   entries_.push_front(Snapshot::Take(session));
   used_bytes_ += bytes;

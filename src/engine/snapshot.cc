@@ -17,8 +17,8 @@ Snapshot Snapshot::Take(Session& session) {
   Snapshot snapshot;
   Engine& engine = session.engine();
   snapshot.tokens_ = session.tokens();
-  snapshot.buffer_ =
-      Buffer(engine.budget_, "snapshots", Bytes(engine.config(), session.num_tokens(), session.latents()));
+  snapshot.buffer_ = Buffer(engine.budget_, "snapshots",
+                            Bytes(engine.config(), session.num_tokens(), session.latents()));
   std::byte* to = snapshot.buffer_.data();
   for (const std::span<const std::byte> piece : session.state_.Pieces(session.num_tokens())) {
     to = std::copy(piece.begin(), piece.end(), to);

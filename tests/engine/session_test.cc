@@ -258,6 +258,38 @@ TEST_P(SessionTest, RefusesEveryFileThatIsNotWhole) {
   expect_refused(flipped(whole.size() - 1), "damaged");
 }
 
+TEST_P(SessionTest, ASessionKeepsThePrecisionOfItsLatents) {
+  const auto path = dir_ / "session";
+  EngineOptions options;
+  options.context = 60;
+  options.prefill_chunk = 16;
+  options.snapshot_bytes = 4'000'000;
+  for (const LatentFormat format : {LatentFormat::kBF16, LatentFormat::kFP8}) {
+    options.latents = format;
+    const auto engine = Engine::Open(*model_, options);
+    Floats expected;
+    {
+      Session session(*engine);
+      session.Append(Tokens(30), nullptr);
+      const Snapshot snapshot = Snapshot::Take(session);
+      SessionFile::Save(path, session, {});
+      session.Append(Tokens(3, 2), nullptr);
+      expected = Logits(session);
+      snapshot.RestoreTo(session);
+      session.Append(Tokens(3, 2), nullptr);
+      EXPECT_TRUE(SameBits(Logits(session), expected));
+    }
+    Session loaded(*engine);
+    SessionFile::Load(path, loaded);
+    loaded.Append(Tokens(3, 2), nullptr);
+    EXPECT_TRUE(SameBits(Logits(loaded), expected));
+    const auto plain = Open(1, 0, 60);
+    Session other(*plain);
+    ExpectBadModel({NameOf(format), "expected f32", "--kv"},
+                   [&] { SessionFile::Load(path, other); });
+  }
+}
+
 TEST_P(SessionTest, RefusesOtherModelsAndTooSmallContexts) {
   const auto path = dir_ / "session";
   uint64_t fingerprint = 0;
