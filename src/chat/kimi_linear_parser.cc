@@ -60,7 +60,7 @@ class KimiLinearParser : public ReplyParser {
   void FeedMarker(std::string_view name) {
     if (name == "<|im_end|>" || name == "[EOS]" || name == "[EOT]") {
       Finish();
-    } else if (name == "<|tool_calls_section_begin|>") {
+    } else if (name == "<|tool_calls_section_begin|>" || name == "<|tool_call_end|>") {
       GoTo(Place::kCalls);
     } else if (name == "<|tool_call_begin|>") {
       GoTo(Place::kName);
@@ -69,8 +69,6 @@ class KimiLinearParser : public ReplyParser {
       place_ = Place::kArguments;
       calls_.BeginCall(FunctionName(name_));
       any_argument_ = false;
-    } else if (name == "<|tool_call_end|>") {
-      GoTo(Place::kCalls);
     } else if (name == "<|tool_calls_section_end|>") {
       GoTo(Place::kContent);
     }

@@ -155,7 +155,9 @@ TEST_F(PackTest, SessionsFitBothTheSnapshotAndThePackedModel) {
   Pack();
   const auto fingerprint = [](const std::filesystem::path& dir) {
     const ModelDirectory model = ModelDirectory::Open(dir);
-    return Engine::Open(model, {})->Fingerprint();
+    EngineOptions options;
+    options.context = 8;
+    return Engine::Open(model, options)->Fingerprint();
   };
   EXPECT_EQ(fingerprint(model()), fingerprint(packed()));
 }
