@@ -42,8 +42,8 @@ struct Escapes {
   /// elements stay without an exponent.
   HWY_INLINE void Patch(uint64_t mask, uint16_t* out) {
     for (; mask != 0 && next < end; mask &= mask - 1) {
-      uint16_t& element = out[std::countr_zero(mask)];
-      element = static_cast<uint16_t>(element | *next++ << 7);
+      const int at = std::countr_zero(mask);
+      out[at] = static_cast<uint16_t>(out[at] | *next++ << 7);
     }
   }
 };
