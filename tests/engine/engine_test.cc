@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "engine/generation.h"
 #include "memory/process_memory.h"
+#include "support/all_logits.h"
 #include "support/checkpoint_builder.h"
 #include "support/expect_error.h"
 #include "support/file_edit.h"
@@ -27,19 +28,6 @@ namespace thimble {
 namespace {
 
 using Json = nlohmann::json;
-
-std::vector<float> AllLogits(const ModelDirectory& model, EngineOptions options,
-                             std::span<const TokenId> tokens) {
-  options.all_logits = true;
-  options.context = tokens.size();
-  const auto engine = Engine::Open(model, options);
-  Session session(*engine);
-  std::vector<float> logits;
-  session.Append(tokens, nullptr, [&](size_t, const float* rows, size_t num_rows) {
-    logits.insert(logits.end(), rows, rows + num_rows * model.config.vocab_size);
-  });
-  return logits;
-}
 
 constexpr ReadMode kReadModes[] = {ReadMode::kAuto, ReadMode::kDirect, ReadMode::kBuffered,
                                    ReadMode::kMapped};

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "format/container.h"
 #include "pack/verify.h"
+#include "support/all_logits.h"
 #include "support/checkpoint_builder.h"
 #include "support/directory_bytes.h"
 #include "support/expect_error.h"
@@ -31,18 +32,10 @@ WriteOptions SmallSteps() {
   return options;
 }
 
-std::vector<float> LogitsOf(const std::filesystem::path& dir, EngineOptions options = {}) {
+std::vector<float> LogitsOf(const std::filesystem::path& dir, const EngineOptions& options = {}) {
   const ModelDirectory model = ModelDirectory::Open(dir);
   const std::vector<TokenId> tokens = {1, 2, 3, 50, 7, 7, 90};
-  options.all_logits = true;
-  options.context = tokens.size();
-  const auto engine = Engine::Open(model, options);
-  Session session(*engine);
-  std::vector<float> logits;
-  session.Append(tokens, nullptr, [&](size_t, const float* rows, size_t num_rows) {
-    logits.insert(logits.end(), rows, rows + num_rows * model.config.vocab_size);
-  });
-  return logits;
+  return AllLogits(model, options, tokens);
 }
 
 void ExpectSameLogits(const std::filesystem::path& a, const std::filesystem::path& b) {
