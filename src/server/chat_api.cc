@@ -11,7 +11,6 @@ namespace thimble::server {
 namespace {
 
 constexpr size_t kMaxTopLogprobs = 20;
-constexpr size_t kMaxAnswer = size_t{1} << 31;
 
 // The level that a request asks for by any of the ways clients have; empty: none.
 std::string FindEffort(const RequestFields& fields, std::string* field) {
@@ -60,10 +59,10 @@ void CheckFormat(const RequestFields& fields) {
   const JsonValue* name = schema->FindSet("name");
   const JsonValue* inner = schema->FindSet("schema");
   if (name == nullptr || !name->is_string() || name->text.empty()) {
-    throw ApiError(400, "response_format.json_schema.name: expected a name");
+    Refuse("response_format.json_schema.name", "a name");
   }
   if (inner == nullptr || !inner->is_object()) {
-    throw ApiError(400, "response_format.json_schema.schema: expected an object");
+    Refuse("response_format.json_schema.schema", "an object");
   }
 }
 

@@ -8,7 +8,6 @@ namespace thimble::server {
 namespace {
 
 constexpr size_t kDefaultAnswer = 16;
-constexpr size_t kMaxAnswer = size_t{1} << 31;
 
 class CompletionsAnswer : public ApiAnswer {
  public:

@@ -9,12 +9,6 @@
 namespace thimble::server {
 namespace {
 
-constexpr size_t kMaxAnswer = size_t{1} << 31;
-
-[[noreturn]] void Refuse(const std::string& field, const std::string& expected) {
-  throw ApiError(400, field + ": expected " + expected);
-}
-
 std::string TextField(const JsonValue& object, const std::string& key, const std::string& path) {
   const JsonValue* value = object.FindSet(key);
   if (value == nullptr || !value->is_string()) Refuse(path + "." + key, "a string");
@@ -113,20 +107,14 @@ JsonValue ConvertTools(const JsonValue& tools) {
   for (size_t i = 0; i < tools.items.size(); ++i) {
     const std::string path = "tools[" + std::to_string(i) + "]";
     const JsonValue& tool = tools.items[i];
-    JsonValue function;
-    function.kind = JsonValue::Kind::kObject;
-    function.members.push_back({"name", JsonValue::String(TextField(tool, "name", path))});
+    std::vector<JsonMember> function = {{"name", JsonValue::String(TextField(tool, "name", path))}};
     if (const JsonValue* description = tool.FindSet("description")) {
-      function.members.push_back({"description", *description});
+      function.push_back({"description", *description});
     }
     if (const JsonValue* schema = tool.FindSet("input_schema")) {
-      function.members.push_back({"parameters", *schema});
+      function.push_back({"parameters", *schema});
     }
-    JsonValue outer;
-    outer.kind = JsonValue::Kind::kObject;
-    outer.members.push_back({"type", JsonValue::String("function")});
-    outer.members.push_back({"function", std::move(function)});
-    converted.items.push_back(std::move(outer));
+    converted.items.push_back(FunctionTool(std::move(function)));
   }
   return converted;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -13,10 +14,6 @@ namespace {
 
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxFunctionName = 256;
-
-[[noreturn]] void Refuse(const std::string& field, const std::string& expected) {
-  throw ApiError(400, field + ": expected " + expected);
-}
 
 std::string Shown(double number) { return PythonReal(number); }
 
@@ -48,6 +45,20 @@ void CheckToolArray(const JsonValue& tools, const std::string& path, std::set<st
 }
 
 }  // namespace
+
+void Refuse(const std::string& field, const std::string& expected) {
+  throw ApiError(400, field + ": expected " + expected);
+}
+
+JsonValue FunctionTool(std::vector<JsonMember> members) {
+  JsonValue function;
+  function.kind = JsonValue::Kind::kObject;
+  function.members = std::move(members);
+  JsonValue tool;
+  tool.kind = JsonValue::Kind::kObject;
+  tool.members = {{"type", JsonValue::String("function")}, {"function", std::move(function)}};
+  return tool;
+}
 
 std::optional<double> RequestFields::Number(const std::string& key, double least,
                                             double most) const {

@@ -9,6 +9,12 @@
 
 namespace thimble::server {
 
+/// The longest answer that a request may ask for.
+inline constexpr size_t kMaxAnswer = size_t{1} << 31;
+
+/// Throws the ApiError of status 400 that says what `field` was expected to be.
+[[noreturn]] void Refuse(const std::string& field, const std::string& expected);
+
 /// Fields of a request's body, checked. What is null counts as absent; ApiError of status 400 that
 /// names the field where its type or range is wrong.
 class RequestFields {
@@ -42,6 +48,9 @@ void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens
 /// The same for a prompt of ids.
 void FinishRequest(std::vector<TokenId> prompt, std::optional<size_t> max_tokens,
                    const ServedModel& model, ApiRequest* request);
+
+/// A tool as OpenAI's chat has it, which is what the model was trained on: a function of `members`.
+JsonValue FunctionTool(std::vector<JsonMember> members);
 
 /// ApiError unless every tool is a function with a valid name of its own.
 void CheckTools(const ChatRequest& chat);

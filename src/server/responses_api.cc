@@ -9,12 +9,6 @@
 namespace thimble::server {
 namespace {
 
-constexpr size_t kMaxAnswer = size_t{1} << 31;
-
-[[noreturn]] void Refuse(const std::string& field, const std::string& expected) {
-  throw ApiError(400, field + ": expected " + expected);
-}
-
 std::string OptionalText(const JsonValue& object, const std::string& key) {
   const JsonValue* value = object.FindSet(key);
   return value != nullptr && value->is_string() ? value->text : std::string();
@@ -114,16 +108,11 @@ JsonValue ConvertTools(const JsonValue& tools) {
   converted.kind = JsonValue::Kind::kArray;
   for (const JsonValue& tool : tools.items) {
     if (OptionalText(tool, "type") != "function") continue;
-    JsonValue function;
-    function.kind = JsonValue::Kind::kObject;
+    std::vector<JsonMember> function;
     for (const char* key : {"name", "description", "parameters"}) {
-      if (const JsonValue* value = tool.FindSet(key)) function.members.push_back({key, *value});
+      if (const JsonValue* value = tool.FindSet(key)) function.push_back({key, *value});
     }
-    JsonValue outer;
-    outer.kind = JsonValue::Kind::kObject;
-    outer.members.push_back({"type", JsonValue::String("function")});
-    outer.members.push_back({"function", std::move(function)});
-    converted.items.push_back(std::move(outer));
+    converted.items.push_back(FunctionTool(std::move(function)));
   }
   return converted;
 }
