@@ -33,11 +33,6 @@ MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store, const Pl
   return plan;
 }
 
-uint64_t ItemOf(const MemoryPlan& plan, const char* name) {
-  const auto item = plan.items.find(name);
-  return item == plan.items.end() ? 0 : item->second;
-}
-
 // Direct reads are measured first where the budget has room for it now, before the weights take it.
 std::unique_ptr<FileReader> OpenReaderWithin(MemoryBudget& budget,
                                              const std::vector<std::filesystem::path>& paths,
@@ -80,7 +75,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Openin
           MakePlanRequest(model.config, options, budget_.limit_bytes(), pool_.num_threads()),
           &schedule_)),
       process_(budget_.Reserve("process", plan_.items.at("process"))),
-      page_tables_(budget_.Reserve("page tables", ItemOf(plan_, "page tables"))),
+      page_tables_(budget_.Reserve("page tables", plan_.items.at("page tables"))),
       reader_(OpenReaderWithin(budget_, PathsOf(store_), options.read_mode)),
       trunk_(model.config, store_, std::move(schedule_), {plan_.ring_slots, plan_.pinned_bytes},
              kernels_, *reader_, monitor_, budget_),
@@ -199,7 +194,6 @@ Session::~Session() {
 
 void Session::Append(std::span<const TokenId> tokens, Observer* observer, const LogitsSink& sink) {
   THIMBLE_CHECK(sink == nullptr || engine_.options_.all_logits);
-  engine_.ThrowIfLost();
   engine_.decoder_.CheckTokens(state_, tokens);
   const size_t width = engine_.plan_.prefill_chunk;
   for (size_t done = 0; done < tokens.size();) {

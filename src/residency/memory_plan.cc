@@ -39,7 +39,9 @@ uint64_t ScheduleBytes(const WeightSizes& sizes, uint64_t block_bytes) {
 }
 
 // Tables for `bytes` of pages of 4 KiB: eight bytes a page, in whole pages, and their upper levels.
-uint64_t PageTableBytes(uint64_t bytes) { return bytes / 512 + 64 * kKiB; }
+constexpr uint64_t kPageTableShare = 512;
+constexpr uint64_t kUpperTables = 64 * kKiB;
+uint64_t PageTableBytes(uint64_t bytes) { return bytes / kPageTableShare + kUpperTables; }
 
 // The plan's fixed parts for one choice of their sizes: nothing pinned, no expert cached.
 MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
@@ -184,12 +186,14 @@ MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request) {
   MemoryPlan smallest = SmallestPlan(config, sizes, request);
   const uint64_t needed = smallest.TotalBytes();
-  smallest.items["page tables"] = PageTableBytes(needed);
-  if (smallest.TotalBytes() > request.budget_bytes) Refuse(smallest, request.budget_bytes);
-  smallest.items.erase("page tables");
+  if (needed + PageTableBytes(needed) > request.budget_bytes) {
+    smallest.items["page tables"] = PageTableBytes(needed);
+    Refuse(smallest, request.budget_bytes);
+  }
   // The x for which x + PageTableBytes(x) is the budget.
   PlanRequest rest = request;
-  rest.budget_bytes = std::max(needed, (request.budget_bytes - 64 * kKiB) / 513 * 512);
+  rest.budget_bytes = std::max(
+      needed, (request.budget_bytes - kUpperTables) / (kPageTableShare + 1) * kPageTableShare);
   MemoryPlan plan = Widen(config, sizes, rest, smallest);
   Fill(sizes, rest.budget_bytes, &plan);
   plan.items["page tables"] = PageTableBytes(plan.TotalBytes());
