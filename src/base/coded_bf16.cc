@@ -62,7 +62,10 @@ bool IsSoundGroup(const uint8_t* bytes, uint64_t size, size_t rows, size_t cols)
   if (size < kCodedHeadBytes) return false;
   const CodedGroup group = {bytes};
   if (group.total_bytes() != size) return false;
-  if (!group.is_coded()) return size == MaxCodedGroupBytes(rows, cols);
+  // What is coded is shorter than the plain rows, always.
+  const bool plain = size == MaxCodedGroupBytes(rows, cols);
+  if (plain == group.is_coded()) return false;
+  if (plain) return true;
   const uint64_t fixed = kCodedHeadBytes + rows * (sizeof(uint32_t) + CodedRowBytes(cols));
   if (size < fixed || group.EscapesBefore(rows) != size - fixed) return false;
   for (size_t row = 0; row < rows; ++row) {

@@ -170,15 +170,23 @@ void DecodeCoded(const WeightMatrix& w, size_t first, size_t count, uint16_t* ou
     const size_t rows = coded.RowsOfGroup(index);
     const size_t begin = coded.first_row + row - index * coded.group_rows;
     const size_t end = std::min(rows, begin + (first + count - row));
-    const CodedGroup group = {w.data + (coded.GroupStart(index) - coded.data_offset)};
+    const uint64_t start = coded.GroupStart(index);
+    const CodedGroup group = {w.data + (start - coded.data_offset)};
+    // Mapped weights may change after they were checked: nothing that they say of themselves
+    // decides what memory is read.
+    const uint8_t* group_end = group.bytes + (coded.group_ends[index] - start);
+    const bool plain = group.bytes + MaxCodedGroupBytes(rows, w.cols) == group_end;
     const ExponentTable table(group.exponents());
     const uint8_t* escapes = group.CodedRow(rows, rows, w.cols);
+    const auto escapes_before = [&](size_t i) {
+      return escapes + std::min<ptrdiff_t>(group.EscapesBefore(i), group_end - escapes);
+    };
     for (size_t i = begin; i < end; ++i, out += w.cols) {
-      if (!group.is_coded()) {
+      if (plain) {
         std::memcpy(out, group.PlainRow(i, w.cols), w.cols * sizeof(uint16_t));
         continue;
       }
-      const Escapes own = {escapes + group.EscapesBefore(i), escapes + group.EscapesBefore(i + 1)};
+      const Escapes own = {escapes_before(i), escapes_before(i + 1)};
       DecodeCodedRow(table, group.CodedRow(i, rows, w.cols), own, w.cols, out);
     }
     row += end - begin;

@@ -33,9 +33,6 @@ constexpr size_t kRowsAtOnce = kVector == 1                 ? 1
                                : std::is_same_v<Row, MxRow> ? 4
                                                             : 8;
 
-/// Coded rows decoded at once for few tokens: as many as are in flight.
-constexpr size_t kCodedRowsFew = 8;
-
 template <size_t kRows, size_t kTokens>
 struct Sums {
   Lanes16 of[kRows][kTokens];
@@ -286,17 +283,16 @@ void MatMulRows(const MatMulArgs& args) {
 }
 
 /// Coded rows are decoded a few at a time into memory that stays in the second-level cache, then
-/// multiplied as BF16.
+/// multiplied as BF16. The scratch is the largest on a compute thread's stack, for which the memory
+/// plan has 256 KiB.
 void MatMulCoded(const MatMulArgs& args) {
-  constexpr size_t kScratchElements = size_t{1} << 17;
-  static_assert(kScratchElements >= kMaxCodedCols);
-  alignas(64) uint16_t scratch[kScratchElements];
-  const size_t fit = kScratchElements / args.w.cols;
-  const size_t most = args.num_tokens <= kFewTokens ? kCodedRowsFew : kBlockRows;
+  constexpr size_t kDecodedRows = 8;
+  alignas(64) uint16_t scratch[kMaxCodedCols];
+  const size_t fit = kMaxCodedCols / args.w.cols;
   MatMulArgs part = args;
   part.w = {WeightFormat::kBF16, 0, args.w.cols, reinterpret_cast<const uint8_t*>(scratch)};
   for (size_t row = 0; row < args.w.rows; row += part.w.rows) {
-    part.w.rows = std::min({fit, most, args.w.rows - row});
+    part.w.rows = std::min({fit, kDecodedRows, args.w.rows - row});
     part.y = args.y + row;
     DecodeCoded(args.w, row, part.w.rows, scratch);
     MatMulRows<BF16Row>(part);
