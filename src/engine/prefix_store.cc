@@ -7,6 +7,10 @@
 
 namespace thimble {
 
+bool IsPrefix(std::span<const TokenId> prefix, std::span<const TokenId> tokens) {
+  return prefix.size() <= tokens.size() && std::ranges::equal(prefix, tokens.first(prefix.size()));
+}
+
 bool PrefixStore::Keep(Session& session) {
   const std::vector<TokenId>& tokens = session.tokens();
   if (tokens.empty() || session.poisoned()) return false;
@@ -32,9 +36,8 @@ const Snapshot* PrefixStore::Find(std::span<const TokenId> tokens) {
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     const std::vector<TokenId>& prefix = entry->tokens();
     const bool is_longer = best == entries_.end() || prefix.size() > best->tokens().size();
-    if (!is_longer || prefix.size() > tokens.size()) continue;
-    if (prefix.size() == tokens.size() && !entry->has_logits()) continue;
-    if (std::equal(prefix.begin(), prefix.end(), tokens.begin())) best = entry;
+    if (!is_longer || (prefix.size() == tokens.size() && !entry->has_logits())) continue;
+    if (IsPrefix(prefix, tokens)) best = entry;
   }
   if (best == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, best);
@@ -43,9 +46,8 @@ const Snapshot* PrefixStore::Find(std::span<const TokenId> tokens) {
 
 size_t PrefixStore::Resume(Session& session, std::span<const TokenId> tokens) {
   const std::vector<TokenId>& held = session.tokens();
-  const bool fits = !session.poisoned() && held.size() <= tokens.size() &&
-                    (held.size() < tokens.size() || session.has_logits()) &&
-                    std::equal(held.begin(), held.end(), tokens.begin());
+  const bool fits = !session.poisoned() && IsPrefix(held, tokens) &&
+                    (held.size() < tokens.size() || session.has_logits());
   const Snapshot* best = Find(tokens);
   if (best != nullptr && (!fits || best->tokens().size() > held.size())) {
     best->RestoreTo(session);

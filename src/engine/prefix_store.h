@@ -10,6 +10,9 @@
 
 namespace thimble {
 
+/// Whether `tokens` begin with all of `prefix`.
+bool IsPrefix(std::span<const TokenId> prefix, std::span<const TokenId> tokens);
+
 /// Snapshots by their tokens, inside a limit of bytes: a prompt that begins like an earlier one is
 /// computed from where they part. A recurrent state cannot be cut back, so only whole snapshots
 /// serve. Used by one thread, the engine's.

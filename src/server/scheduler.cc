@@ -180,10 +180,8 @@ void Scheduler::Start(std::shared_ptr<Job> job) {
     const bool taken = std::ranges::any_of(
         running_, [&](const auto& running) { return running->session == session.get(); });
     if (taken) continue;
-    const auto& tokens = session->tokens();
-    const bool fits = !session->poisoned() && tokens.size() <= prompt.size() &&
-                      std::equal(tokens.begin(), tokens.end(), prompt.begin());
-    const size_t known = fits ? tokens.size() : 0;
+    const bool fits = !session->poisoned() && IsPrefix(session->tokens(), prompt);
+    const size_t known = fits ? session->num_tokens() : 0;
     if (best == nullptr || known > best_known) {
       best = session.get();
       best_known = known;
