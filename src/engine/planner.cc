@@ -17,6 +17,8 @@
 namespace thimble {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // What the process may still grow by outside the budget: pages of code not yet touched, stacks,
 // buffers of the standard library.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
@@ -73,7 +75,6 @@ class Trial {
 
   // Of the pieces that one thread multiplies, round and round, until the time is up.
   double MedianSeconds(const WeightMatrix& matrix, size_t thread, size_t num_tokens) const {
-    using Clock = std::chrono::steady_clock;
     const size_t num_pieces = matrix.rows / kPieceRows;
     const size_t first_piece = thread * num_pieces / pool_.num_threads();
     std::array<double, kMaxPieces> seconds;

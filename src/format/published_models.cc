@@ -8,7 +8,7 @@
 namespace thimble {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Shape {
   const char* name;
@@ -111,66 +111,66 @@ const Shape& FindShape(std::string_view name) {
 }
 
 // Every fourth layer is MLA, and the last; lists count from 1.
-Json LinearAttention(const Shape& shape) {
-  Json kda = Json::array();
-  Json full = Json::array();
+OrderedJson LinearAttention(const Shape& shape) {
+  OrderedJson kda = OrderedJson::array();
+  OrderedJson full = OrderedJson::array();
   for (size_t number = 1; number <= shape.layers; ++number) {
     (number % 4 == 0 || number == shape.layers ? full : kda).push_back(number);
   }
-  Json json = {{"full_attn_layers", full},
-               {"head_dim", shape.kda_head_dim},
-               {"kda_layers", kda},
-               {"num_heads", shape.kda_heads},
-               {"short_conv_kernel_size", 4}};
+  OrderedJson json = {{"full_attn_layers", full},
+                      {"head_dim", shape.kda_head_dim},
+                      {"kda_layers", kda},
+                      {"num_heads", shape.kda_heads},
+                      {"short_conv_kernel_size", 4}};
   if (shape.is_k3) json.update({{"gate_lower_bound", -5.0}, {"use_full_rank_gate", true}});
   return json;
 }
 
-Json Mxfp4() {
-  const Json weights = {
+OrderedJson Mxfp4() {
+  const OrderedJson weights = {
       {"num_bits", 4}, {"group_size", 32}, {"type", "float"}, {"symmetric", true}};
-  const Json group = {{"format", "mxfp4-pack-quantized"},
-                      {"input_activations", nullptr},
-                      {"targets", {"Linear"}},
-                      {"weights", weights}};
+  const OrderedJson group = {{"format", "mxfp4-pack-quantized"},
+                             {"input_activations", nullptr},
+                             {"targets", {"Linear"}},
+                             {"weights", weights}};
   return {{"quant_method", "compressed-tensors"},
           {"format", "mxfp4-pack-quantized"},
           {"config_groups", {{"group_0", group}}}};
 }
 
-Json TextConfig(const Shape& shape, bool mxfp4_experts) {
-  Json json = {{"model_type", "kimi_linear"},
-               {"hidden_size", shape.hidden},
-               {"vocab_size", shape.vocab},
-               {"num_hidden_layers", shape.layers},
-               {"intermediate_size", shape.dense_inner},
-               {"hidden_act", shape.is_k3 ? "situ" : "silu"},
-               {"rms_norm_eps", 1e-5},
-               {"max_position_embeddings", shape.max_context},
-               {"tie_word_embeddings", false},
-               {"bos_token_id", shape.vocab - 256},
-               {"eos_token_id", shape.vocab - 254},
-               {"linear_attn_config", LinearAttention(shape)},
-               {"num_attention_heads", shape.mla_heads},
-               {"num_key_value_heads", shape.mla_heads},
-               {"q_lora_rank", nullptr},
-               {"kv_lora_rank", shape.kv_lora},
-               {"qk_nope_head_dim", shape.nope},
-               {"qk_rope_head_dim", shape.extra},
-               {"v_head_dim", shape.value},
-               {"mla_use_nope", true},
-               {"first_k_dense_replace", 1},
-               {"moe_layer_freq", 1},
-               {"num_experts", shape.experts},
-               {"num_experts_per_token", shape.top_k},
-               {"num_shared_experts", shape.shared_experts},
-               {"moe_intermediate_size", shape.expert_inner},
-               {"moe_renormalize", true},
-               {"moe_router_activation_func", "sigmoid"},
-               {"num_expert_group", 1},
-               {"topk_group", 1},
-               {"routed_scaling_factor", shape.is_k3 ? 1.0 : 2.446},
-               {"num_nextn_predict_layers", 0}};
+OrderedJson TextConfig(const Shape& shape, bool mxfp4_experts) {
+  OrderedJson json = {{"model_type", "kimi_linear"},
+                      {"hidden_size", shape.hidden},
+                      {"vocab_size", shape.vocab},
+                      {"num_hidden_layers", shape.layers},
+                      {"intermediate_size", shape.dense_inner},
+                      {"hidden_act", shape.is_k3 ? "situ" : "silu"},
+                      {"rms_norm_eps", 1e-5},
+                      {"max_position_embeddings", shape.max_context},
+                      {"tie_word_embeddings", false},
+                      {"bos_token_id", shape.vocab - 256},
+                      {"eos_token_id", shape.vocab - 254},
+                      {"linear_attn_config", LinearAttention(shape)},
+                      {"num_attention_heads", shape.mla_heads},
+                      {"num_key_value_heads", shape.mla_heads},
+                      {"q_lora_rank", nullptr},
+                      {"kv_lora_rank", shape.kv_lora},
+                      {"qk_nope_head_dim", shape.nope},
+                      {"qk_rope_head_dim", shape.extra},
+                      {"v_head_dim", shape.value},
+                      {"mla_use_nope", true},
+                      {"first_k_dense_replace", 1},
+                      {"moe_layer_freq", 1},
+                      {"num_experts", shape.experts},
+                      {"num_experts_per_token", shape.top_k},
+                      {"num_shared_experts", shape.shared_experts},
+                      {"moe_intermediate_size", shape.expert_inner},
+                      {"moe_renormalize", true},
+                      {"moe_router_activation_func", "sigmoid"},
+                      {"num_expert_group", 1},
+                      {"topk_group", 1},
+                      {"routed_scaling_factor", shape.is_k3 ? 1.0 : 2.446},
+                      {"num_nextn_predict_layers", 0}};
   if (shape.is_k3 || mxfp4_experts) json["quantization_config"] = Mxfp4();
   if (!shape.is_k3) return json;
   json.update({{"activation_situ_beta", 4.0},
@@ -201,7 +201,7 @@ std::string PublishedConfig(std::string_view name, const ShapeOverrides& overrid
                                        std::to_string(shape.layers) + " and " +
                                        std::to_string(shape.experts));
   }
-  Json json = TextConfig(shape, overrides.mxfp4_experts);
+  OrderedJson json = TextConfig(shape, overrides.mxfp4_experts);
   if (shape.is_k3) {
     json = {{"model_type", "kimi_k3"},
             {"architectures", {"KimiK3ForConditionalGeneration"}},

@@ -18,7 +18,6 @@ namespace {
 
 // Linux transfers at most this much in one read; larger requests come back short.
 constexpr size_t kMaxReadBytes = size_t{1} << 30;
-constexpr size_t kPageBytes = 4096;
 
 [[noreturn]] void FailOpen(const std::filesystem::path& path, const std::string& reason) {
   throw Error(ErrorCode::kBadModel, "cannot open " + path.string() + ": " + reason);

@@ -8,6 +8,9 @@
 
 namespace thimble {
 
+/// A page of the kernel.
+inline constexpr size_t kPageBytes = 4096;
+
 /// A file open for reading: owns the descriptor. Movable; reads are safe from any thread.
 class File {
  public:

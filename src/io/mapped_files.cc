@@ -27,8 +27,6 @@ struct WatchedFile {
 
 namespace {
 
-constexpr size_t kPageBytes = 4096;
-
 std::atomic<WatchedFile*> first_watched = nullptr;
 std::mutex watched_mutex;  // of those who add
 struct sigaction previous_action = {};

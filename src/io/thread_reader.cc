@@ -18,8 +18,6 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kPageBytes = BlockReader::kAlignment;
-
 // Brings what is left of a piece; the number of bytes that came, or a negative errno.
 using BringPiece = int64_t (*)(const File& file, const ReadPiece& piece);
 

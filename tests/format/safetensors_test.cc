@@ -11,7 +11,7 @@
 namespace thimble {
 namespace {
 
-constexpr const char* kSource = "shard.safetensors";
+constexpr const char* kShard = "shard.safetensors";
 
 // A whole file: length, header as given (not padded), and `data_bytes` bytes of data.
 std::string MakeFile(const std::string& header, size_t data_bytes) {
@@ -21,11 +21,11 @@ std::string MakeFile(const std::string& header, size_t data_bytes) {
 }
 
 std::vector<SafetensorsEntry> Parse(const std::string& file) {
-  return ParseSafetensors(file, file.size(), kSource);
+  return ParseSafetensors(file, file.size(), kShard);
 }
 
 void ExpectRejected(const std::string& file, std::vector<std::string> parts) {
-  parts.push_back(kSource);
+  parts.push_back(kShard);
   ExpectBadModel(parts, [&] { Parse(file); });
 }
 
@@ -78,8 +78,8 @@ TEST(SafetensorsTest, RejectsAHeaderLengthBeyondTheFile) {
 
 TEST(SafetensorsTest, RejectsAHeaderLengthBeyondTheCap) {
   const std::string head = std::string("\x01\xe1\xf5\x05\0\0\0\0", 8) + "{}";
-  ExpectBadModel({kSource, "100000000", "found the length 100000001"},
-                 [&] { ParseSafetensors(head, uint64_t{1} << 40, kSource); });
+  ExpectBadModel({kShard, "100000000", "found the length 100000001"},
+                 [&] { ParseSafetensors(head, uint64_t{1} << 40, kShard); });
 }
 
 TEST(SafetensorsTest, RejectsHeadersThatAreNotAnObject) {

@@ -9,16 +9,14 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kAlign = BlockReader::kAlignment;
-
 // What holds for every layout: each tensor lies where some read brings it, reads do not overlap in
 // the slot, all is aligned.
 void ExpectSound(const ExpertExtent& extent, const ExpertLayout& layout) {
   uint64_t next = 0;
   for (size_t i = 0; i < layout.num_reads; ++i) {
     EXPECT_EQ(layout.read_offset[i], next);
-    EXPECT_EQ(layout.reads[i].offset % kAlign, 0U);
-    EXPECT_EQ(layout.reads[i].bytes % kAlign, 0U);
+    EXPECT_EQ(layout.reads[i].offset % BlockReader::kAlignment, 0U);
+    EXPECT_EQ(layout.reads[i].bytes % BlockReader::kAlignment, 0U);
     EXPECT_LE(layout.reads[i].needed_bytes, layout.reads[i].bytes);
     next += layout.reads[i].bytes;
   }
@@ -66,7 +64,7 @@ TEST(LayOutExpert, NeedsOneBlockMoreThanTheSizeOfAKimiK3ExpertAtMost) {
     const ExpertExtent extent = Adjacent((uint64_t{1} << 40) + slack, sizes);
     const ExpertLayout layout = LayOutExpert(extent);
     EXPECT_EQ(layout.num_reads, 1U);
-    EXPECT_EQ(layout.bytes, 17'547'264U + (slack == 0 ? 0 : kAlign));
+    EXPECT_EQ(layout.bytes, 17'547'264U + (slack == 0 ? 0 : BlockReader::kAlignment));
     ExpectSound(extent, layout);
   }
 }

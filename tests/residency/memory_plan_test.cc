@@ -19,7 +19,6 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kAlign = BlockReader::kAlignment;
 constexpr size_t kMaxChunk = 512;
 
 // The budget that a refusal recommends.
@@ -46,9 +45,9 @@ class KimiK3PlanTest : public testing::Test {
     config_ = ReadModelConfig(SharedDir() / "data/kimi-k3");
     // From the published shapes.
     sizes_.block_bytes = 32 * kMiB;
-    sizes_.min_block_bytes = 256 * 512 * 2 + kAlign;  // one head of kv_b
-    sizes_.trunk_bytes = 111'100'000'000 / kAlign * kAlign;
-    sizes_.expert_slot_bytes = 17'547'264 + kAlign;
+    sizes_.min_block_bytes = 256 * 512 * 2 + BlockReader::kAlignment;  // one head of kv_b
+    sizes_.trunk_bytes = 111'100'000'000 / BlockReader::kAlignment * BlockReader::kAlignment;
+    sizes_.expert_slot_bytes = 17'547'264 + BlockReader::kAlignment;
     sizes_.num_experts = 82'432;
     request_.process_bytes = 30 * kMB;
     request_.sampler_bytes = 2 * kMB;
@@ -86,7 +85,7 @@ class KimiK3PlanTest : public testing::Test {
     EXPECT_LE(plan.prefill_chunk, std::max(kMaxChunk, request_.prefill_chunk.value_or(1)));
     EXPECT_GE(plan.block_bytes, sizes_.min_block_bytes);
     EXPECT_LE(plan.block_bytes, std::max(sizes_.block_bytes, sizes_.min_block_bytes));
-    EXPECT_EQ(plan.block_bytes % kAlign, 0U);
+    EXPECT_EQ(plan.block_bytes % BlockReader::kAlignment, 0U);
     if (plan.ring_slots == 0) {
       EXPECT_EQ(plan.pinned_bytes, sizes_.trunk_bytes);
       EXPECT_EQ(plan.block_bytes, sizes_.block_bytes);
@@ -266,7 +265,7 @@ TEST_P(SmallPlanTest, MeasuresWhatTheStoreHolds) {
   EXPECT_EQ(schedule.bytes, sizes_.trunk_bytes);
   EXPECT_EQ(schedule.TableBytes(), sizes_.schedule_bytes);
   EXPECT_GE(sizes_.block_bytes, sizes_.min_block_bytes);
-  EXPECT_EQ(sizes_.block_bytes % kAlign, 0U);
+  EXPECT_EQ(sizes_.block_bytes % BlockReader::kAlignment, 0U);
   uint64_t data_bytes = 0;
   for (const TrunkTensor& tensor : checkpoint_.Trunk(true)) data_bytes += tensor.extent.Bytes();
   EXPECT_GE(sizes_.trunk_bytes, data_bytes);

@@ -10,8 +10,6 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kAlign = BlockReader::kAlignment;
-
 class PlanLayoutTest : public testing::TestWithParam<Architecture> {
  protected:
   const Checkpoint& checkpoint_ = SmallCheckpoint(GetParam());
@@ -61,8 +59,9 @@ TEST_P(PlanLayoutTest, SizesAgreeWithinAlignment) {
   ExpectWithin(ideal.layer_bytes, real.layer_bytes, padding);
   // A piece begins and ends within a page.
   const auto schedule = TrunkSchedule::Build(real_.trunk, real.block_bytes);
-  ExpectWithin(ideal.trunk_bytes, real.trunk_bytes, 2 * kAlign * schedule.pieces.size() + padding);
-  ExpectWithin(ideal.expert_slot_bytes, real.expert_slot_bytes, 2 * kAlign);
+  ExpectWithin(ideal.trunk_bytes, real.trunk_bytes,
+               2 * BlockReader::kAlignment * schedule.pieces.size() + padding);
+  ExpectWithin(ideal.expert_slot_bytes, real.expert_slot_bytes, 2 * BlockReader::kAlignment);
 }
 
 TEST_P(PlanLayoutTest, PlansAgreeWithinAlignment) {
@@ -107,7 +106,8 @@ TEST(PublishedLayoutTest, KimiK3HasTheKnownSizes) {
   EXPECT_NEAR(static_cast<double>(sizes.layer_bytes), 108.8e9, 0.05e9);
   EXPECT_NEAR(static_cast<double>(sizes.head_bytes), 2.349e9, 0.001e9);
   // A whole number of pages, and one more where it starts inside a page.
-  EXPECT_EQ(sizes.expert_slot_bytes, 17'547'264U + kAlign + ExpertCache::SlotTableBytes());
+  EXPECT_EQ(sizes.expert_slot_bytes,
+            17'547'264U + BlockReader::kAlignment + ExpertCache::SlotTableBytes());
   EXPECT_GE(sizes.trunk_bytes, sizes.layer_bytes + sizes.head_bytes);
   EXPECT_LT(static_cast<double>(sizes.trunk_bytes),
             1.001 * static_cast<double>(sizes.layer_bytes + sizes.head_bytes));

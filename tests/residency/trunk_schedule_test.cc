@@ -17,8 +17,6 @@
 namespace thimble {
 namespace {
 
-constexpr uint64_t kAlign = BlockReader::kAlignment;
-
 class TrunkScheduleTest : public testing::TestWithParam<Architecture> {
  protected:
   uint64_t MinBlock() const {
@@ -29,7 +27,7 @@ class TrunkScheduleTest : public testing::TestWithParam<Architecture> {
   }
   std::vector<uint64_t> BlockSizes() const {
     const uint64_t least = MinBlock();
-    return {0,         1,         least,  least + 1, least + 1000, least + kAlign,
+    return {0,         1,         least,  least + 1, least + 1000, least + BlockReader::kAlignment,
             2 * least, 3 * least, 50'000, 64 * kKiB, kMiB,         64 * kMiB};
   }
 
@@ -103,14 +101,15 @@ TEST_P(TrunkScheduleTest, ReadsNothingElseAndNothingTwice) {
         const TensorExtent& extent = tensor->extent;
         const uint64_t first = extent.offset + piece.first_row * extent.RowBytes();
         const uint64_t end = first + piece.rows.rows * extent.RowBytes();
-        for (uint64_t page = first / kAlign; page * kAlign < end; ++page) {
+        for (uint64_t page = first / BlockReader::kAlignment; page * BlockReader::kAlignment < end;
+             ++page) {
           pages.insert({extent.file, page});
         }
       }
-      EXPECT_EQ(block.bytes, pages.size() * kAlign);
+      EXPECT_EQ(block.bytes, pages.size() * BlockReader::kAlignment);
       for (const TrunkRead& read : ReadsOf(schedule, block)) {
-        const uint64_t first = read.request.offset / kAlign;
-        const uint64_t count = read.request.bytes / kAlign;
+        const uint64_t first = read.request.offset / BlockReader::kAlignment;
+        const uint64_t count = read.request.bytes / BlockReader::kAlignment;
         for (uint64_t i = 0; i < count; ++i) {
           EXPECT_EQ(pages.erase({read.request.file, first + i}), 1U);
         }
@@ -137,8 +136,9 @@ TEST_P(TrunkScheduleTest, FillsBlocksWithinTheirSize) {
       uint64_t bytes = 0;
       for (const TrunkRead& read : ReadsOf(schedule, block)) {
         EXPECT_EQ(read.block_offset, bytes);
-        EXPECT_EQ(read.request.offset % kAlign, 0U);
-        EXPECT_EQ(read.request.bytes, RoundUp<uint64_t>(read.request.needed_bytes, kAlign));
+        EXPECT_EQ(read.request.offset % BlockReader::kAlignment, 0U);
+        EXPECT_EQ(read.request.bytes,
+                  RoundUp<uint64_t>(read.request.needed_bytes, BlockReader::kAlignment));
         EXPECT_EQ(read.request.out, nullptr);
         bytes += read.request.bytes;
       }
@@ -166,7 +166,8 @@ TEST_P(TrunkScheduleTest, TakesNoMoreMemoryThanWasForeseen) {
   const std::vector<TrunkEntry> trunk = ListTrunk(config, checkpoint_.store());
   uint64_t tensor_bytes = 0;
   for (const TrunkEntry& entry : trunk) tensor_bytes += entry.extent.Bytes();
-  for (uint64_t block = TrunkSchedule::MinBlockBytes(trunk); block < 4 * kMiB; block += kAlign) {
+  for (uint64_t block = TrunkSchedule::MinBlockBytes(trunk); block < 4 * kMiB;
+       block += BlockReader::kAlignment) {
     const TrunkSchedule schedule = TrunkSchedule::Build(trunk, block);
     ASSERT_LE(schedule.TableBytes(),
               TrunkSchedule::MostTableBytes(trunk.size(), tensor_bytes, block))
@@ -191,14 +192,16 @@ TEST_P(TrunkScheduleTest, StartsABlockForTheHead) {
 TEST_P(TrunkScheduleTest, FillsBlocksAsFarAsTheyGo) {
   const std::vector<TrunkTensor> trunk = checkpoint_.Trunk(true);
   for (const uint64_t block_bytes : BlockSizes()) {
-    const uint64_t size = std::max(block_bytes, MinBlock()) / kAlign * kAlign;
+    const uint64_t size =
+        std::max(block_bytes, MinBlock()) / BlockReader::kAlignment * BlockReader::kAlignment;
     const TrunkSchedule schedule = Build(block_bytes);
     for (size_t i = 1; i < schedule.blocks.size(); ++i) {
       if (i == schedule.head_block) continue;
       const TrunkPiece& next = schedule.pieces[schedule.blocks[i].first_piece];
       const auto tensor = std::ranges::find(trunk, next.tensor, &TrunkTensor::address);
       const TensorExtent& extent = tensor->extent;
-      const uint64_t slack = (extent.offset + next.first_row * extent.RowBytes()) % kAlign;
+      const uint64_t slack =
+          (extent.offset + next.first_row * extent.RowBytes()) % BlockReader::kAlignment;
       EXPECT_GT(schedule.blocks[i - 1].bytes + slack + tensor->granule * extent.RowBytes(), size);
     }
   }
@@ -212,9 +215,10 @@ TEST_P(TrunkScheduleTest, JoinsWhatLiesInARow) {
   std::vector<std::pair<uint32_t, uint64_t>> ends;  // of the trunk's tensors in the layers
   std::vector<std::pair<uint32_t, uint64_t>> begins;
   for (const TrunkTensor& tensor : checkpoint_.Trunk(false)) {
-    begins.emplace_back(tensor.extent.file, tensor.extent.offset / kAlign);
-    ends.emplace_back(tensor.extent.file,
-                      RoundUp(tensor.extent.offset + tensor.extent.Bytes(), kAlign) / kAlign);
+    begins.emplace_back(tensor.extent.file, tensor.extent.offset / BlockReader::kAlignment);
+    ends.emplace_back(tensor.extent.file, RoundUp(tensor.extent.offset + tensor.extent.Bytes(),
+                                                  BlockReader::kAlignment) /
+                                              BlockReader::kAlignment);
   }
   std::ranges::sort(begins);
   std::ranges::sort(ends);
@@ -237,8 +241,10 @@ TEST(TrunkScheduleGranule, KeepsAHeadsKeysAndValuesTogether) {
   dims.value = 40;
   const Checkpoint checkpoint(CheckpointBuilder::KimiK3(dims));
   const uint64_t least = TrunkSchedule::MinBlockBytes(checkpoint.config(), checkpoint.store());
-  EXPECT_EQ(least, RoundUp<uint64_t>((24 + 40) * 160 * 2 + kAlign, kAlign));
-  for (uint64_t block_bytes = least; block_bytes < 4 * least; block_bytes += kAlign) {
+  EXPECT_EQ(least, RoundUp<uint64_t>((24 + 40) * 160 * 2 + BlockReader::kAlignment,
+                                     BlockReader::kAlignment));
+  for (uint64_t block_bytes = least; block_bytes < 4 * least;
+       block_bytes += BlockReader::kAlignment) {
     size_t heads = 0;
     for (const TrunkPiece& piece :
          TrunkSchedule::Build(checkpoint.config(), checkpoint.store(), block_bytes).pieces) {
