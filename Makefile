@@ -42,7 +42,7 @@ format:
 
 tidy:
 	@scripts/install-deps.sh test
-	@cmake --preset release --log-level=WARNING
+	@cmake --preset dev --log-level=WARNING
 	@scripts/tidy.sh
 
 clean:
