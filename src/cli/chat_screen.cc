@@ -51,6 +51,10 @@ bool ChatScreen::OnLayer(size_t layer) {
     progress_.Show("reading", prompt_done_ + chunk * layer / engine_.config().num_layers(),
                    prompt_total_);
   }
+  return Continue();
+}
+
+bool ChatScreen::Continue() {
   const int interrupts = NumInterrupts();
   if (interrupts > 0 && !told_) {
     progress_.Clear();

@@ -24,6 +24,7 @@ class ChatScreen : public ConversationListener {
   void EndAnswer();
 
   bool OnLayer(size_t layer) override;
+  bool Continue() override;
   bool OnPause() override;
   void OnProgress(size_t done, size_t total) override;
   void OnToken(ReplyChannel channel) override;

@@ -29,6 +29,7 @@ class Conversation::Reader : public GenerationListener, public ReplyListener {
                                {!conversation.options_.effort.empty(), false}, *this)) {}
 
   bool OnLayer(size_t layer) override { return listener_.OnLayer(layer); }
+  bool Continue() override { return listener_.Continue(); }
   void OnProgress(size_t done, size_t total) override { listener_.OnProgress(done, total); }
   bool OnPause() override { return !parser_->done() && listener_.OnPause(); }
   void OnText(std::string_view) override {}

@@ -17,6 +17,7 @@ class ConversationListener : public ReplyListener {
  public:
   /// Before each layer; false breaks the step off at once.
   virtual bool OnLayer(size_t layer) = 0;
+  virtual bool Continue() = 0;
   /// Between two steps; false ends the answer, and keeps what was made.
   virtual bool OnPause() = 0;
   /// While the prompt is read, of whose `total` tokens so many are done.

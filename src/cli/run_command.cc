@@ -63,8 +63,9 @@ class Screen : public GenerationListener {
     } else {
       status_.Show("writing", num_tokens_, layer);
     }
-    return Resumes() || !Interrupted();
+    return Continue();
   }
+  bool Continue() override { return Resumes() || !Interrupted(); }
   bool OnPause() override { return !Interrupted(); }
   void OnProgress(size_t done, size_t total) override {
     prompt_done_ = done;

@@ -77,6 +77,7 @@ class Generator {
   struct Quiet : Session::Observer {
     explicit Quiet(GenerationListener& to) : listener(to) {}
     bool OnLayer(size_t layer) override { return listener.OnLayer(layer); }
+    bool Continue() override { return listener.Continue(); }
     void OnProgress(size_t, size_t) override {}
     GenerationListener& listener;
   };

@@ -68,6 +68,7 @@ void Decoder::Sweep(std::span<const SweepItem> items, SweepObserver* observer) {
     return item.wanted != LogitsWanted::kNone;
   });
   const SweepTokens tokens = Gather(items);
+  executor_.Watch(observer);
   for (const SweepItem& item : items) item.state->BeginAdvance();
   executor_.source().BeginSweep(with_head);
   executor_.source().ReadEmbeddings({work_.tokens, tokens.num_tokens},

@@ -15,6 +15,7 @@
 #include "model/moe.h"
 #include "model/residuals.h"
 #include "model/state_cache.h"
+#include "model/sweep.h"
 #include "model/weights.h"
 
 namespace thimble {
@@ -28,14 +29,6 @@ struct SweepItem {
   std::span<const uint32_t> tokens;  // at least one
   LogitsWanted wanted = LogitsWanted::kNone;
   float* logits = nullptr;  // [1 or tokens.size(), vocab_size], as wanted
-};
-
-/// Told of the progress of a sweep, from the thread that runs it.
-class SweepObserver {
- public:
-  virtual ~SweepObserver() = default;
-  /// Before each layer. False stops the sweep: Error(kInterrupted), and its sessions are poisoned.
-  virtual bool OnLayer(size_t layer) = 0;
 };
 
 /// Sizes that a Decoder is made for.

@@ -23,11 +23,18 @@ void Executor::MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens,
   });
 }
 
+void Executor::ThrowIfStopped() const {
+  if (observer_ != nullptr && !observer_->Continue()) {
+    throw Error(ErrorCode::kInterrupted, "stopped in the middle of a layer");
+  }
+}
+
 void Executor::Linear(const TensorAddress& tensor, size_t rows, const Rows& x, size_t num_tokens,
                       const Rows& y) const {
   for (size_t row = 0; row < rows;) {
     const Lease<WeightMatrix> block = source_.Acquire(tensor, row);
     THIMBLE_CHECK(block->rows > 0 && block->rows <= rows - row);
+    ThrowIfStopped();
     MatMul(*block, x, num_tokens, {y.data + row, y.stride});
     row += block->rows;
   }

@@ -4,6 +4,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/kernels.h"
+#include "model/sweep.h"
 #include "model/weights.h"
 
 namespace thimble {
@@ -26,6 +27,13 @@ class Executor {
   const Kernels& kernels() const { return kernels_; }
   ThreadPool& pool() const { return pool_; }
   LayerSource& source() const { return source_; }
+
+  /// Who may stop the work from now on; nobody where null.
+  void Watch(SweepObserver* observer) { observer_ = observer; }
+
+  /// Error(kInterrupted) where the observer wants no more. Called between pieces of work that take
+  /// up to a few tenths of a second.
+  void ThrowIfStopped() const;
 
   /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols).
   void MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const;
@@ -54,6 +62,7 @@ class Executor {
   const Kernels& kernels_;
   ThreadPool& pool_;
   LayerSource& source_;
+  SweepObserver* observer_ = nullptr;
 };
 
 }  // namespace thimble

@@ -10,6 +10,14 @@ namespace {
 
 constexpr float kLoraEps = 1e-6F;  // of the two LoRA norms; not rms_norm_eps (docs/MODEL.md)
 
+// Latents that the heads of a piece of work may pass over in all: a few tenths of a second.
+constexpr size_t kAttendedOfAPiece = size_t{1} << 22;
+
+size_t TokensOfAPiece(const Span& span, size_t num_heads) {
+  const size_t most = (span.state->num_tokens() + span.num_tokens) * num_heads;
+  return std::max<size_t>(1, kAttendedOfAPiece / most);
+}
+
 }  // namespace
 
 MlaMixer::MlaMixer(const ModelConfig& config, const Sizes& sizes, Carver& carver)
@@ -94,14 +102,19 @@ void MlaMixer::Attend(const Executor& executor, size_t layer, const SweepTokens&
     const size_t num_heads = block->rows / head_rows;
     for (const Span& span : tokens.spans) {
       const uint8_t* latents = span.state->Latents(layer);
-      executor.pool().ParallelFor(span.num_tokens * num_heads, 1, [&](const Range& range) {
-        for (size_t task = range.first; task < range.last; ++task) {
-          const size_t i = task / num_heads;
-          const size_t head = task % num_heads;
-          AttendHead(executor, block->Rows(head * head_rows, head_rows), first_head + head,
-                     span.first_row + i, latents, span.state->num_tokens() + i + 1, range.part);
-        }
-      });
+      const size_t width = TokensOfAPiece(span, num_heads);
+      for (size_t first = 0; first < span.num_tokens; first += width) {
+        executor.ThrowIfStopped();
+        const size_t count = std::min(width, span.num_tokens - first);
+        executor.pool().ParallelFor(count * num_heads, 1, [&](const Range& range) {
+          for (size_t task = range.first; task < range.last; ++task) {
+            const size_t i = first + task / num_heads;
+            const size_t head = task % num_heads;
+            AttendHead(executor, block->Rows(head * head_rows, head_rows), first_head + head,
+                       span.first_row + i, latents, span.state->num_tokens() + i + 1, range.part);
+          }
+        });
+      }
     }
     first_head += num_heads;
   }

@@ -54,7 +54,10 @@ void MoeLayer::Forward(const Executor& executor, ExpertSource& experts, Mlp& sha
   } else {
     for (size_t t = 0; t < num_tokens; ++t) std::fill_n(y[t], config_.hidden_size, 0.0F);
   }
-  for (size_t i = 0; i < num_experts; ++i) RunExpert(executor, *experts.Next(), z);
+  for (size_t i = 0; i < num_experts; ++i) {
+    RunExpert(executor, *experts.Next(), z);
+    executor.ThrowIfStopped();
+  }
   Combine(executor, num_tokens, sum_);
 
   Rows routed = sum_;

@@ -21,4 +21,15 @@ struct SweepTokens {
   size_t num_tokens = 0;
 };
 
+/// Told of the progress of a sweep, from the thread that runs it. False of either function stops
+/// the sweep: Error(kInterrupted), and its sessions are poisoned.
+class SweepObserver {
+ public:
+  virtual ~SweepObserver() = default;
+  /// Before each layer.
+  virtual bool OnLayer(size_t layer) = 0;
+  /// Between the pieces of a layer's work, mostly many times a second: a layer may take minutes.
+  virtual bool Continue() { return true; }
+};
+
 }  // namespace thimble

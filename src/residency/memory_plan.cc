@@ -18,7 +18,7 @@ namespace {
 
 // Widest chunk of a prompt: beyond it the weights of a layer serve so many tokens that reading them
 // hardly matters.
-constexpr size_t kMaxChunk = 512;
+constexpr size_t kMaxChunk = 2048;
 // Logits of every position are large (655 KB a token for Kimi K3); this much holds enough of them.
 constexpr uint64_t kMaxLogitBytes = 64 * kMiB;
 // The ring's blocks: large enough for the drive's full rate, small beside the floor.

@@ -87,7 +87,8 @@ struct Scheduler::Running {
 class Scheduler::Observer : public SweepObserver {
  public:
   explicit Observer(Scheduler& scheduler) : scheduler_(scheduler) {}
-  bool OnLayer(size_t) override {
+  bool OnLayer(size_t) override { return Continue(); }
+  bool Continue() override {
     {
       const std::lock_guard lock(scheduler_.mutex_);
       if (scheduler_.stopping_) return false;

@@ -121,6 +121,35 @@ TEST_P(SessionTest, RestoringCuresAPoisonedSession) {
   EXPECT_TRUE(SameBits(Logits(session), expected));
 }
 
+// Whatever was asked for of the drive, and not taken, does no harm to what comes next.
+TEST_P(SessionTest, ASweepMayBeStoppedAnywhere) {
+  struct Stopper : Session::Observer {
+    bool OnLayer(size_t) override { return true; }
+    bool Continue() override { return left-- > 0; }
+    void OnProgress(size_t, size_t) override {}
+    size_t left = 0;
+  } stopper;
+  const auto engine = Open();
+  Session session(*engine);
+  session.Append(Tokens(3), nullptr);
+  const Floats expected = Logits(session);
+  size_t num_stopped = 0;
+  for (size_t questions = 0;; ++questions, ++num_stopped) {
+    session.Clear();
+    stopper.left = questions;
+    try {
+      session.Append(Tokens(3), &stopper);
+      break;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::kInterrupted) << error.what();
+    }
+    session.Clear();
+    session.Append(Tokens(3), nullptr);
+    ASSERT_TRUE(SameBits(Logits(session), expected)) << "after a stop at " << questions;
+  }
+  EXPECT_GT(num_stopped, 4 * engine->config().num_layers());
+}
+
 TEST_P(SessionTest, APauseLeavesTheSessionWhole) {
   struct Pauser : Session::Observer {
     bool OnLayer(size_t) override { return true; }

@@ -215,6 +215,36 @@ TEST_P(DecoderTest, AStoppedSweepPoisonsItsSessionOnly) {
   EXPECT_TRUE(SameBits(fresh.Logits(tokens_, 8), bench.Logits(tokens_, 8)));
 }
 
+// Stops at the n-th question that is asked within a layer.
+class StopWithin : public SweepObserver {
+ public:
+  explicit StopWithin(size_t left) : left_(left) {}
+  bool OnLayer(size_t layer) override {
+    layer_ = layer;
+    return true;
+  }
+  bool Continue() override { return left_-- > 0; }
+  size_t layer() const { return layer_; }
+
+ private:
+  size_t left_;
+  size_t layer_ = 0;
+};
+
+TEST_P(DecoderTest, ASweepIsStoppedWithinALayer) {
+  for (const size_t questions : {size_t{0}, size_t{5}}) {
+    Bench bench(model_);
+    StateCache stopped = bench.NewState();
+    const SweepItem item = {&stopped, tokens_, LogitsWanted::kNone, nullptr};
+    StopWithin observer(questions);
+    ExpectError(ErrorCode::kInterrupted, {"middle of a layer"}, [&] {
+      bench.decoder.Sweep({&item, 1}, &observer);
+    });
+    EXPECT_EQ(observer.layer(), 0u) << "a layer asks more than " << questions << " times";
+    EXPECT_TRUE(stopped.poisoned());
+  }
+}
+
 TEST_P(DecoderTest, NumbersThatAreNotFiniteAreReportedWithTheirLayer) {
   CheckpointBuilder builder = GetParam() == Architecture::kKimiK3 ? CheckpointBuilder::KimiK3()
                                                                   : CheckpointBuilder::KimiLinear();

@@ -19,7 +19,7 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kMaxChunk = 512;
+constexpr size_t kMaxChunk = 2048;
 
 // The budget that a refusal recommends.
 std::optional<uint64_t> BudgetNamedIn(const std::string& message) {
