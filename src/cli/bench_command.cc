@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "engine/planner.h"
 #include "measure/drive_bench.h"
 #include "measure/kernel_bench.h"
+#include "measure/machine_limits.h"
 #include "measure/sweep_bench.h"
 #include "memory/process_memory.h"
 
@@ -131,12 +133,21 @@ class Bench {
     if (!found.obstacle.empty()) report_.AddObstacle(found.obstacle);
   }
 
+  // More than the caches hold, as far as the budget reaches. One too small for the least is refused
+  // when the weights are made.
+  uint64_t KernelBytes(const MemoryBudget& budget) const {
+    const uint64_t used = budget.used_bytes() + KernelBenchRestBytes(threads_);
+    const uint64_t room = used < budget_bytes_ ? budget_bytes_ - used : 0;
+    return std::min(BeyondCaches(), std::max(kLeastBeyondCaches, room));
+  }
+
   void TimeKernels() {
-    KernelBenchOptions kernels;
-    kernels.num_threads = threads_;
-    report_.Begin("kernels", fmt::format("{}, {} of weights, states or latents", BestKernels().simd,
-                                         FormatBytes(kernels.bytes)));
     Within([&](MemoryBudget& budget) {
+      KernelBenchOptions kernels;
+      kernels.num_threads = threads_;
+      kernels.bytes = KernelBytes(budget);
+      report_.Begin("kernels", fmt::format("{}, {} of weights, states or latents",
+                                           BestKernels().simd, FormatBytes(kernels.bytes)));
       BenchKernels(kernels, budget, [&](const Measurement& one) {
         report_.Add(one);
         if (Interrupted()) throw Error(ErrorCode::kInterrupted, "");

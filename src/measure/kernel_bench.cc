@@ -105,6 +105,10 @@ class KernelBench {
 
 }  // namespace
 
+uint64_t KernelBenchRestBytes(size_t num_threads) {
+  return ProductTrial::BufferBytes(kCols, kMostTokens, num_threads);
+}
+
 void BenchKernels(const KernelBenchOptions& options, MemoryBudget& budget,
                   const MeasurementSink& sink) {
   KernelBench bench(options, budget, sink);

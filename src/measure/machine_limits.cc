@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t kPieceBytes = 512 * kKiB;
 constexpr size_t kChainSteps = size_t{1} << 15U;
-constexpr uint64_t kLeastBytes = 64 * kMiB;
 constexpr uint64_t kMostBytes = kGiB;
 
 }  // namespace
@@ -49,7 +48,8 @@ double PeakFlops(ThreadPool& pool, std::chrono::milliseconds time) {
 
 uint64_t BeyondCaches() {
   const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return std::clamp(cache > 0 ? 2 * static_cast<uint64_t>(cache) : 0, kLeastBytes, kMostBytes);
+  return std::clamp(cache > 0 ? 2 * static_cast<uint64_t>(cache) : 0, kLeastBeyondCaches,
+                    kMostBytes);
 }
 
 }  // namespace thimble

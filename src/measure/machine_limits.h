@@ -18,8 +18,10 @@ double ReadBandwidth(ThreadPool& pool, std::span<const std::byte> memory,
 /// multiplication and an addition are two.
 double PeakFlops(ThreadPool& pool, std::chrono::milliseconds time);
 
+/// The least to measure memory by.
+inline constexpr uint64_t kLeastBeyondCaches = uint64_t{64} << 20;
 /// Enough memory to be sure that the caches do not hold it: twice the last-level cache that the
-/// system tells of, and 64 MiB at least.
+/// system tells of, and kLeastBeyondCaches at least; 1 GiB at most.
 uint64_t BeyondCaches();
 
 }  // namespace thimble

@@ -10,13 +10,17 @@
 
 namespace thimble {
 
+uint64_t ProductTrial::BufferBytes(size_t cols, size_t max_tokens, size_t max_threads) {
+  const size_t inputs = 2 * max_tokens * PackedCols(cols);
+  return (inputs + max_threads * max_tokens * kPieceRows) * sizeof(float);
+}
+
 ProductTrial::ProductTrial(const StoredMatrix& matrix, size_t max_tokens, size_t max_threads,
                            MemoryBudget& budget)
     : matrix_(matrix), max_tokens_(max_tokens) {
   const size_t cols = matrix.view().cols;
   const size_t input_floats = max_tokens * PackedCols(cols);
-  buffer_ = Buffer(budget, "activations to measure by",
-                   (2 * input_floats + max_threads * max_tokens * kPieceRows) * sizeof(float));
+  buffer_ = Buffer(budget, "activations to measure by", BufferBytes(cols, max_tokens, max_threads));
   inputs_ = reinterpret_cast<float*>(buffer_.data());
   packed_ = inputs_ + input_floats;
   outputs_ = packed_ + input_floats;

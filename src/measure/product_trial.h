@@ -18,6 +18,9 @@ class ProductTrial {
   ProductTrial(const StoredMatrix& matrix, size_t max_tokens, size_t max_threads,
                MemoryBudget& budget);
 
+  /// What is charged.
+  static uint64_t BufferBytes(size_t cols, size_t max_tokens, size_t max_threads);
+
   /// Error(kRuntime) where the product with `num_tokens` rows differs from a sum in double
   /// precision by more than float32's rounding explains.
   void Verify(size_t num_tokens);
