@@ -7,7 +7,7 @@ _thimble() {
 
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(
-      compgen -W "run chat serve inspect tokenize detokenize eval plan doctor pack verify synth -h --help --version" -- "$word"
+      compgen -W "run chat serve inspect tokenize detokenize eval plan doctor bench pack verify synth -h --help --version" -- "$word"
     )
     return
   fi
@@ -69,6 +69,7 @@ _thimble() {
     eval) options="$model $engine -f --file -c --context --json" ;;
     plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
+    bench) options="kernels io decode prefill $model -t --threads --memory --json" ;;
     pack) options="$model -o --output --raw" ;;
     verify) options="$model" ;;
     synth)

@@ -24,10 +24,14 @@ LAYERS = {
         ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
         [],
     ),
+    "measure": (
+        ["base", "memory", "io", "kernels", "format", "residency/forecast.h", "engine"],
+        [],
+    ),
     "server": (["base", "memory", "text", "chat", "engine"], ["httplib.h", "nlohmann/"]),
     "pack": (["base", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "cli": (
-        ["base", "memory", "io", "format", "text", "chat", "engine", "pack", "server"],
+        ["base", "memory", "io", "format", "text", "chat", "engine", "measure", "pack", "server"],
         ["CLI/", "fmt/", "nlohmann/", "histedit.h"],
     ),
 }

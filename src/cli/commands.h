@@ -16,6 +16,7 @@ void AddDetokenizeCommand(CLI::App& program);
 void AddEvalCommand(CLI::App& program);
 void AddPlanCommand(CLI::App& program);
 void AddDoctorCommand(CLI::App& program);
+void AddBenchCommand(CLI::App& program);
 void AddPackCommand(CLI::App& program);
 void AddVerifyCommand(CLI::App& program);
 void AddSynthCommand(CLI::App& program);

@@ -42,6 +42,7 @@ int Run(int argc, char** argv) {
   AddEvalCommand(program);
   AddPlanCommand(program);
   AddDoctorCommand(program);
+  AddBenchCommand(program);
   AddPackCommand(program);
   AddVerifyCommand(program);
   AddSynthCommand(program);

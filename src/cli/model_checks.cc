@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "engine/model_directory.h"
 #include "format/container.h"
+#include "measure/compute_rates.h"
 
 namespace thimble::cli {
 namespace {

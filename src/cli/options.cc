@@ -82,10 +82,7 @@ void AddModelOption(CLI::App& app, std::filesystem::path* model) {
 
 void AddEngineOptions(CLI::App& app, ModelOptions* options) {
   AddModelOption(app, &options->model);
-  app.add_option("-t,--threads", options->threads,
-                 "Compute threads (default: the physical cores this process may use)")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, kMaxThreads));
+  AddThreadsOption(app, &options->threads);
   AddMemoryOption(app, &options->memory);
   AddLatentsOption(app, &options->latents);
   AddReadModeOption(app, &options->read_mode);
@@ -94,6 +91,13 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
   app.add_flag("--check", options->check,
                "Compare a packed model with its checksums: the trunk first, each expert as it is "
                "read");
+}
+
+void AddThreadsOption(CLI::App& app, size_t* threads) {
+  app.add_option("-t,--threads", *threads,
+                 "Compute threads (default: the physical cores this process may use)")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, kMaxThreads));
 }
 
 void AddLatentsOption(CLI::App& app, LatentFormat* latents) {

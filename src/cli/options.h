@@ -26,6 +26,8 @@ struct ModelOptions {
 };
 
 void AddModelOption(CLI::App& app, std::filesystem::path* model);
+/// --threads, of the compute.
+void AddThreadsOption(CLI::App& app, size_t* threads);
 /// --memory; what is typed is kept, once it is known to be a size.
 void AddMemoryOption(CLI::App& app, std::string* memory);
 /// --kv, how the latents of a context are stored.

@@ -10,6 +10,7 @@
 
 #include "cli/planned_model.h"
 #include "engine/planner.h"
+#include "measure/compute_rates.h"
 
 namespace thimble::cli {
 

@@ -16,6 +16,8 @@ double Rate(size_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
 // The first token comes out of the prompt's own sweep; each later one costs a sweep of its own.
 size_t DecodedTokens(const GenerationResult& result) {
   return result.ids.empty() ? 0 : result.ids.size() - 1;
@@ -48,6 +50,8 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["major_faults"] = memory.major_faults;
   json["minor_faults"] = memory.minor_faults;
   json["io_wait_s"] = stats.io_wait_seconds;
+  json["io_bound_s"] = stats.sweeps.io_bound_seconds;
+  json["compute_bound_s"] = stats.sweeps.compute_bound_seconds;
   json["kv"] = NameOf(engine.options().latents);
   json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
@@ -58,6 +62,13 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
 
 void PrintDetails(const Engine& engine) {
   const EngineStats stats = engine.stats();
+  const SweepTimes& sweeps = stats.sweeps;
+  const double sweep_seconds = sweeps.io_bound_seconds + sweeps.compute_bound_seconds;
+  fmt::print(stderr, "the drive set the pace for {} ({:.0f} %), the cores for {} ({:.0f} %)\n",
+             FormatSeconds(sweeps.io_bound_seconds),
+             100 * Share(sweeps.io_bound_seconds, sweep_seconds),
+             FormatSeconds(sweeps.compute_bound_seconds),
+             100 * Share(sweeps.compute_bound_seconds, sweep_seconds));
   fmt::print(stderr, "experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
              stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);
   const LockedMemory& locked = engine.locked_memory();

@@ -125,8 +125,8 @@ void Engine::ThrowIfLost() const {
 }
 
 EngineStats Engine::stats() const {
-  return {trunk_.read_bytes(), experts_.read_bytes(), experts_.num_requests(), experts_.num_hits(),
-          monitor_.waited_seconds()};
+  return {trunk_.read_bytes(), experts_.read_bytes(),     experts_.num_requests(),
+          experts_.num_hits(), monitor_.waited_seconds(), sweep_times_};
 }
 
 size_t Engine::MaxSweepTokens() const {
@@ -136,6 +136,7 @@ size_t Engine::MaxSweepTokens() const {
 // A sweep over weights that were lost while it ran does not count.
 void Engine::SweepKept(std::span<const SweepItem> items, SweepObserver* observer) {
   ThrowIfLost();
+  const SweepClock clock(monitor_, sweep_times_);
   try {
     decoder_.Sweep(items, observer);
   } catch (const Error&) {

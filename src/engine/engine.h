@@ -22,6 +22,7 @@
 #include "model/state_cache.h"
 #include "residency/expert_cache.h"
 #include "residency/memory_plan.h"
+#include "residency/sweep_clock.h"
 #include "residency/trunk_stream.h"
 
 namespace thimble {
@@ -71,7 +72,8 @@ struct EngineStats {
   uint64_t expert_read_bytes = 0;
   uint64_t expert_requests = 0;
   uint64_t expert_hits = 0;
-  double io_wait_seconds = 0;
+  double io_wait_seconds = 0;  // in sweeps, and while what stays was read ahead
+  SweepTimes sweeps;
 
   uint64_t ReadBytes() const { return trunk_read_bytes + expert_read_bytes; }
   /// The share of the requested experts that were in memory; 0 where none was requested.
@@ -162,6 +164,7 @@ class Engine {
   Reservation page_tables_;
   LockedMemory locked_;
   ReadMonitor monitor_;
+  SweepTimes sweep_times_;
   std::unique_ptr<FileReader> reader_;
   TrunkStream trunk_;
   ExpertCache experts_;

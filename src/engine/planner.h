@@ -5,7 +5,6 @@
 
 #include "engine/engine.h"
 #include "format/model_config.h"
-#include "residency/forecast.h"
 #include "residency/memory_plan.h"
 
 namespace thimble {
@@ -22,10 +21,5 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
 /// What the process is expected to grow by until a model of this configuration is open: its
 /// tokenizer and the directory of its experts. To be added where nothing of it is loaded.
 uint64_t UnloadedBytes(const ModelConfig& config);
-
-/// Times the engine's own matrix products on all of `num_threads` threads at once, in about 50 ms:
-/// only the two WeightRates are set. The weights are 67 MB of each format; a last-level cache that
-/// holds them flatters the machine. Charges them, and gives them back, to a budget of its own.
-MachineRates MeasureCompute(size_t num_threads);
 
 }  // namespace thimble

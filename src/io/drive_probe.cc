@@ -213,12 +213,12 @@ void WriteAll(int descriptor, std::span<const std::byte> data,
 }
 
 // A file without a name; where the file system has no such thing, one whose name goes at once.
-Descriptor NamelessFile(const std::filesystem::path& folder) {
-  Descriptor nameless(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
-  if (nameless.number() >= 0) return nameless;
+int NamelessFile(const std::filesystem::path& folder) {
+  const int nameless = ::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  if (nameless >= 0) return nameless;
   std::string name = (folder / "thimble-probe-XXXXXX").string();
-  Descriptor named(::mkostemp(name.data(), O_CLOEXEC));
-  if (named.number() < 0) FailWrite(folder);
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named < 0) FailWrite(folder);
   ::unlink(name.c_str());
   return named;
 }
@@ -233,23 +233,36 @@ DriveProbe ProbeDrive(const std::vector<std::filesystem::path>& files,
   return ProbeFiles(open, scratch);
 }
 
-DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
-                        std::span<std::byte> scratch) {
-  THIMBLE_CHECK(scratch.size() >= kProbeScratchBytes);
-  const Descriptor written = NamelessFile(folder);
-  if (LivesInMemory(written.number())) {
-    return Refuse("the file system keeps its files in memory: it is no drive");
-  }
+ProbeFile::ProbeFile(std::filesystem::path folder)
+    : folder_(std::move(folder)), descriptor_(NamelessFile(folder_)) {}
+
+ProbeFile::~ProbeFile() { ::close(descriptor_); }
+
+bool ProbeFile::LivesInMemory() const { return thimble::LivesInMemory(descriptor_); }
+
+void ProbeFile::Fill(uint64_t bytes, std::span<std::byte> scratch) {
+  THIMBLE_CHECK(scratch.size() >= kProbeReadBytes);
   const auto part = scratch.first(kProbeReadBytes);
   for (uint64_t at = 0; at < bytes; at += part.size()) {
     FillRandomly(part, at + 1);
-    WriteAll(written.number(), part, folder);
+    WriteAll(descriptor_, part, folder_);
   }
-  if (::fsync(written.number()) != 0) FailWrite(folder);
-  ::posix_fadvise(written.number(), 0, 0, POSIX_FADV_DONTNEED);
-  std::vector<File> open;
-  open.push_back(File::Open("/proc/self/fd/" + std::to_string(written.number())));
-  return ProbeFiles(open, scratch);
+  if (::fsync(descriptor_) != 0) FailWrite(folder_);
+  ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+std::filesystem::path ProbeFile::path() const {
+  return "/proc/self/fd/" + std::to_string(descriptor_);
+}
+
+DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
+                        std::span<std::byte> scratch) {
+  ProbeFile file(folder);
+  if (file.LivesInMemory()) {
+    return Refuse("the file system keeps its files in memory: it is no drive");
+  }
+  file.Fill(bytes, scratch);
+  return ProbeDrive({file.path()}, scratch);
 }
 
 }  // namespace thimble

@@ -38,9 +38,31 @@ inline constexpr uint64_t kLeastProbeBytes = uint64_t{16} << 20;
 DriveProbe ProbeDrive(const std::vector<std::filesystem::path>& files,
                       std::span<std::byte> scratch);
 
-/// Measures the drive of `folder` by a file of `bytes`, of random content, that is written there
-/// and has no name from the start: it is gone when the probe ends, however it ends. Error(kRuntime)
-/// where it cannot be written.
+/// A file to measure a drive by, which has no name from the start: it is gone when this is
+/// destroyed or the process ends, however it ends.
+class ProbeFile {
+ public:
+  /// Empty, in `folder`. Error(kRuntime) where it cannot be made.
+  explicit ProbeFile(std::filesystem::path folder);
+  ~ProbeFile();
+  ProbeFile(const ProbeFile&) = delete;
+  ProbeFile& operator=(const ProbeFile&) = delete;
+
+  /// Whether its file system keeps it in memory, and it says nothing about a drive.
+  bool LivesInMemory() const;
+  /// Writes `bytes` of random content, rounded up to whole reads of a probe, to the drive and out
+  /// of the page cache. `scratch` has kProbeReadBytes. Error(kRuntime) where that cannot be done.
+  void Fill(uint64_t bytes, std::span<std::byte> scratch);
+  /// By which this process can open it.
+  std::filesystem::path path() const;
+
+ private:
+  std::filesystem::path folder_;
+  int descriptor_;
+};
+
+/// Measures the drive of `folder` by a ProbeFile of `bytes`. Error(kRuntime) where it cannot be
+/// written.
 DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
                         std::span<std::byte> scratch);
 

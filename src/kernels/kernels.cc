@@ -17,6 +17,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/activation-inl.h"
+#include "kernels/limits-inl.h"
 #include "kernels/matmul-inl.h"
 #include "kernels/mixer-inl.h"
 #include "kernels/vector-inl.h"
@@ -51,6 +52,8 @@ const Kernels& Table() {
       .decay_softplus = DecaySoftplus,
       .kda_step = KdaStep,
       .mla_attend = MlaAttend,
+      .sum_words = SumWords,
+      .multiply_add_chains = MultiplyAddChains,
   };
   return table;
 }

@@ -127,6 +127,14 @@ struct Kernels {
   void (*decay_softplus)(const float* z, const float* bias, float alpha, size_t n, float* out);
   void (*kda_step)(const KdaStepArgs& args);
   void (*mla_attend)(const MlaAttendArgs& args);
+
+  // ---- limits of the machine, to hold the kernels against
+  /// The sum of `count` words, modulo 2^32: reads as fast as memory gives.
+  uint32_t (*sum_words)(const uint32_t* words, size_t count);
+  /// `steps` rounds of independent chains c <- 0.5 c + 0.5 that start at 1, 2, ..., 12: as many
+  /// multiply-adds as the core can do. Returns the floating-point operations done, two for each;
+  /// *sum is that of the chains over the lanes.
+  double (*multiply_add_chains)(size_t steps, float* sum);
 };
 
 /// The kernels of the best target that this machine can run.

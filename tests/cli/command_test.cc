@@ -149,12 +149,14 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
                            "--stats", stats_file.string()});
   ASSERT_EQ(result.exit_code, kFine) << result.err;
   const Json stats = ReadJson(stats_file);
-  for (const char* name :
-       {"prompt_tokens",        "generated_tokens",    "prefill_s",         "decode_s",
-        "prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes",    "budget_bytes",
-        "read_bytes",           "trunk_read_bytes",    "expert_read_bytes", "expert_requests",
-        "expert_hits",          "major_faults",        "minor_faults",      "page_table_bytes",
-        "locked_bytes",         "unlocked_bytes",      "io_wait_s",         "threads"}) {
+  for (const char* name : {"prompt_tokens",    "generated_tokens",     "prefill_s",
+                           "decode_s",         "prefill_tokens_per_s", "decode_tokens_per_s",
+                           "peak_rss_bytes",   "budget_bytes",         "read_bytes",
+                           "trunk_read_bytes", "expert_read_bytes",    "expert_requests",
+                           "expert_hits",      "major_faults",         "minor_faults",
+                           "page_table_bytes", "locked_bytes",         "unlocked_bytes",
+                           "io_wait_s",        "io_bound_s",           "compute_bound_s",
+                           "threads"}) {
     ASSERT_TRUE(stats.contains(name)) << name;
     EXPECT_TRUE(stats[name].is_number()) << name;
   }
@@ -173,6 +175,23 @@ TEST_F(CommandTest, StatsHoldEveryFigure) {
   std::string ids;
   for (const Json& id : stats["ids"]) ids += (ids.empty() ? "" : ",") + id.dump();
   EXPECT_EQ(result.out, ids + "\n");
+}
+
+TEST_F(CommandTest, DriveAndCoresShareTheTimeOfTheRun) {
+  const auto stats_file = dir_ / "stats.json";
+  const auto result = Run({"run", "--ids", "1,2,3", "-n", "200", "--out-ids", "--verbose",
+                           "--stats", stats_file.string()});
+  ASSERT_EQ(result.exit_code, kFine) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("the drive set the pace for "), HasSubstr("the cores for")));
+  const Json stats = ReadJson(stats_file);
+  const double io = stats["io_bound_s"], compute = stats["compute_bound_s"];
+  const double run = stats["prefill_s"].get<double>() + stats["decode_s"].get<double>();
+  EXPECT_GE(io, 0);
+  EXPECT_GT(compute, 0);
+  EXPECT_LE(io, stats["io_wait_s"]);
+  EXPECT_LE(io + compute, run);
+  EXPECT_GE(io + compute, 0.9 * run);  // the rest is sampling and printing
 }
 
 TEST_F(CommandTest, ReadsAsToldAndSaysSo) {

@@ -9,17 +9,6 @@
 namespace thimble {
 namespace {
 
-TEST(PlannerTest, MeasuresBothFormats) {
-  for (const size_t num_threads : {1, 3}) {
-    const MachineRates rates = MeasureCompute(num_threads);
-    for (const WeightRate& rate : {rates.bf16, rates.mxfp4}) {
-      EXPECT_GT(rate.bytes_per_s, 1e6);
-      EXPECT_GT(rate.flops, 1e6);
-    }
-    EXPECT_EQ(rates.drive_bytes_per_s, 0);
-  }
-}
-
 TEST(PlannerTest, RequestsWhatTheOptionsSay) {
   const ModelConfig config = ParseModelConfig(PublishedConfig("kimi-k3"), "kimi-k3");
   EngineOptions options;

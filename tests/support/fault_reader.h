@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -48,11 +49,12 @@ class InstantReader final : public BlockReader {
   std::vector<File> files_;
 };
 
-/// Completes reads one by one, from a thread of its own, in random order and after random pauses.
+/// Completes reads one by one, from a thread of its own, in random order and after random pauses;
+/// each takes `read_time` longer than that.
 class ShuffledReader final : public BlockReader {
  public:
-  ShuffledReader(BlockReader& inner, uint64_t seed)
-      : inner_(inner), random_(seed), thread_([this] { Work(); }) {}
+  ShuffledReader(BlockReader& inner, uint64_t seed, std::chrono::microseconds read_time = {})
+      : inner_(inner), random_(seed), read_time_(read_time), thread_([this] { Work(); }) {}
   ~ShuffledReader() override {
     {
       const std::lock_guard lock(mutex_);
@@ -93,6 +95,7 @@ class ShuffledReader final : public BlockReader {
     ReadMonitor monitor;
     while (const auto job = Take()) {
       random_.discard(random_() % 1000);  // a pause; yielding to a busy machine takes far longer
+      if (read_time_.count() > 0) std::this_thread::sleep_for(read_time_);
       ReadBatch batch(monitor);
       std::string failure;
       inner_.Submit({&job->request, 1}, job->priority, batch);
@@ -107,6 +110,7 @@ class ShuffledReader final : public BlockReader {
 
   BlockReader& inner_;
   std::mt19937_64 random_;  // of the thread
+  const std::chrono::microseconds read_time_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<Job> jobs_;  // guarded by mutex_, like stop_

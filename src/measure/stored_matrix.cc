@@ -1,0 +1,96 @@
+#include "measure/stored_matrix.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/coded_bf16.h"
+
+namespace thimble {
+namespace {
+
+// A tile as stored, and its values.
+struct Tile {
+  std::vector<uint8_t> data;
+  std::vector<uint8_t> scales;  // kMXFP4 only
+  std::vector<double> values;
+};
+
+// E2M1 codes and E8M0 scales (OCP Microscaling Formats, 5.3.3 and 5.4.1), the low nibble first.
+Tile MxTile(size_t cols, std::mt19937_64& random) {
+  static constexpr double kMagnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  constexpr int kScaleBias = 127;
+  Tile tile;
+  const size_t elements = StoredMatrix::kTileRows * cols;
+  tile.data.resize(elements / 2);
+  tile.scales.resize(elements / kMxGroup);
+  for (uint8_t& pair : tile.data) pair = static_cast<uint8_t>(random());
+  // Weights of a few hundredths, as trained ones are.
+  for (uint8_t& scale : tile.scales) scale = static_cast<uint8_t>(118 + random() % 4);
+  for (size_t i = 0; i < elements; ++i) {
+    const unsigned pair = tile.data[i / 2];
+    const unsigned code = i % 2 == 0 ? pair & 15U : pair >> 4U;
+    const int exponent = tile.scales[i / kMxGroup] - kScaleBias;
+    const double value = std::ldexp(kMagnitudes[code & 7U], exponent);
+    tile.values.push_back((code & 8U) != 0 ? -value : value);
+  }
+  return tile;
+}
+
+Tile MakeTile(WeightFormat format, size_t cols) {
+  std::mt19937_64 random(1);
+  if (format == WeightFormat::kMXFP4) return MxTile(cols, random);
+  Tile tile;
+  std::normal_distribution<float> normal(0.0F, 0.02F);
+  std::vector<uint16_t> halves;
+  std::vector<float> floats;
+  for (size_t i = 0; i < StoredMatrix::kTileRows * cols; ++i) {
+    floats.push_back(normal(random));
+    halves.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(floats.back()) >> 16U));
+    const float rounded = std::bit_cast<float>(uint32_t{halves.back()} << 16U);
+    tile.values.push_back(format == WeightFormat::kF32 ? floats.back() : rounded);
+  }
+  if (format == WeightFormat::kCodedBF16) {
+    AppendCodedGroup(halves.data(), StoredMatrix::kTileRows, cols, &tile.data);
+    return tile;
+  }
+  const bool wide = format == WeightFormat::kF32;
+  tile.data.resize(floats.size() * (wide ? sizeof(float) : sizeof(uint16_t)));
+  std::memcpy(tile.data.data(), wide ? static_cast<const void*>(floats.data()) : halves.data(),
+              tile.data.size());
+  return tile;
+}
+
+}  // namespace
+
+StoredMatrix::StoredMatrix(WeightFormat format, uint64_t bytes, size_t cols, MemoryBudget& budget) {
+  Tile tile = MakeTile(format, cols);
+  const uint64_t tile_bytes = tile.data.size() + tile.scales.size();
+  const size_t num_tiles = std::max<uint64_t>(1, bytes / tile_bytes);
+  buffer_ = Buffer(budget, "weights to measure by", num_tiles * tile_bytes);
+  const uint64_t data_bytes = num_tiles * tile.data.size();
+  Repeat(tile.data, 0, num_tiles);
+  Repeat(tile.scales, data_bytes, num_tiles);
+
+  const auto* data = reinterpret_cast<const uint8_t*>(buffer_.data());
+  view_ = {format, num_tiles * kTileRows, cols, data, nullptr};
+  if (format == WeightFormat::kMXFP4) view_.scales = data + data_bytes;
+  if (format == WeightFormat::kCodedBF16) {
+    for (size_t i = 1; i <= num_tiles; ++i) {
+      group_ends_.push_back(static_cast<uint32_t>(i * tile.data.size()));
+    }
+    view_.coded = {group_ends_.data(), kTileRows, view_.rows};
+  }
+  values_ = std::move(tile.values);
+}
+
+void StoredMatrix::Repeat(const std::vector<uint8_t>& tile, uint64_t offset, size_t num_tiles) {
+  for (size_t i = 0; i < num_tiles; ++i) {
+    std::copy(tile.begin(), tile.end(),
+              reinterpret_cast<uint8_t*>(buffer_.data()) + offset + i * tile.size());
+  }
+}
+
+}  // namespace thimble

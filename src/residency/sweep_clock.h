@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+
+#include "io/read_batch.h"
+
+namespace thimble {
+
+/// Whether the drive or the cores set the pace of sweeps. The two add up to the time that the
+/// sweeps took.
+struct SweepTimes {
+  double io_bound_seconds = 0;       // the cores waited for data that was on its way
+  double compute_bound_seconds = 0;  // the cores computed, and nobody waited for the drive
+};
+
+/// Adds one sweep to `times`, from where it is made to where it ends, also where that is an error.
+/// Used by the thread that runs the sweep, the only one that waits at `monitor`: while it does, the
+/// others have nothing to compute. Costs two looks at the time for a whole sweep.
+class SweepClock {
+ public:
+  SweepClock(const ReadMonitor& monitor, SweepTimes& times)
+      : monitor_(monitor), times_(times), waited_before_(monitor.waited_seconds()) {}
+  ~SweepClock() {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+    const double waited = monitor_.waited_seconds() - waited_before_;
+    times_.io_bound_seconds += waited;
+    times_.compute_bound_seconds += taken.count() - waited;
+  }
+  SweepClock(const SweepClock&) = delete;
+  SweepClock& operator=(const SweepClock&) = delete;
+
+ private:
+  const ReadMonitor& monitor_;
+  SweepTimes& times_;
+  const double waited_before_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace thimble

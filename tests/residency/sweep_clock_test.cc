@@ -1,0 +1,62 @@
+#include "residency/sweep_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+#include "residency/streamed_model.h"
+#include "support/expect_error.h"
+#include "support/fault_reader.h"
+
+namespace thimble {
+namespace {
+
+class SweepClockTest : public testing::Test {
+ protected:
+  // Wall time of a sweep over five tokens and one over two more.
+  double TwoSweeps(StreamedModel& model) const {
+    StateCache state = model.NewState();
+    const auto start = std::chrono::steady_clock::now();
+    model.Advance(state, std::span(tokens_).first(5));
+    model.Advance(state, std::span(tokens_).subspan(5));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  static double Sum(const SweepTimes& times) {
+    return times.io_bound_seconds + times.compute_bound_seconds;
+  }
+
+  const Checkpoint& checkpoint_ = SmallCheckpoint(Architecture::kKimiK3);
+  const std::vector<uint32_t> tokens_ = {3, 14, 15, 9, 26, 5, 35};
+  InstantReader instant_{checkpoint_.paths()};
+};
+
+TEST_F(SweepClockTest, ASlowReaderBoundsTheSweep) {
+  ShuffledReader slow(instant_, 1, std::chrono::milliseconds(2));
+  StreamedModel model(checkpoint_, slow);
+  const double wall = TwoSweeps(model);
+  EXPECT_GT(model.times().io_bound_seconds, 0.5 * wall);
+  EXPECT_GT(model.times().compute_bound_seconds, 0);
+  EXPECT_LE(Sum(model.times()), wall);
+  EXPECT_GT(Sum(model.times()), 0.95 * wall);
+}
+
+TEST_F(SweepClockTest, WithDataThereAtOnceTheCoresBoundTheSweep) {
+  StreamedModel model(checkpoint_, instant_);
+  const double wall = TwoSweeps(model);
+  EXPECT_EQ(model.times().io_bound_seconds, 0);
+  EXPECT_LE(Sum(model.times()), wall);
+  EXPECT_GT(Sum(model.times()), 0.9 * wall);
+}
+
+TEST_F(SweepClockTest, ASweepThatFailsCounts) {
+  FailingReader failing(instant_, checkpoint_.paths());
+  StreamedModel model(checkpoint_, failing);
+  StateCache state = model.NewState();
+  failing.FailAll(true);
+  ExpectError(ErrorCode::kRuntime, {"injected"}, [&] { model.Advance(state, tokens_); });
+  EXPECT_GT(Sum(model.times()), 0);
+}
+
+}  // namespace
+}  // namespace thimble
