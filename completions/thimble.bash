@@ -12,6 +12,13 @@ _thimble() {
     return
   fi
 
+  case ${COMP_WORDS[1]}$previous in
+    pack--experts)
+      mapfile -t COMPREPLY < <(compgen -W "mxfp4" -- "$word")
+      return
+      ;;
+  esac
+
   case $previous in
     -m | --model | -o | --output)
       compopt -o filenames 2>/dev/null
@@ -69,7 +76,7 @@ _thimble() {
     eval) options="$model $engine -f --file -c --context --json" ;;
     plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
-    pack) options="$model -o --output --raw" ;;
+    pack) options="$model -o --output --raw --experts" ;;
     verify) options="$model" ;;
     synth)
       options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed

@@ -43,6 +43,11 @@ void ReportPack(const PackResult& result, const std::filesystem::path& dir,
   if (result.bytes < result.plain_bytes) {
     Print(fmt::format("the same stored plain: {}\n", FormatBytes(result.plain_bytes)));
   }
+  if (result.losses.empty()) return;
+  Print("lossy: experts quantised to mxfp4; relative error of the weights\n");
+  for (const LayerLoss& loss : result.losses) {
+    Print(fmt::format("  {:<12} {:>6.3f} %\n", loss.name, 100 * loss.experts.Relative()));
+  }
 }
 
 }  // namespace thimble::cli

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_size.h"
+#include "cli/lossy_report.h"
 #include "cli/output.h"
 #include "memory/memory_budget.h"
 #include "memory/process_memory.h"
@@ -57,6 +58,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
 }
 
 void PrintDetails(const Engine& engine) {
+  fmt::print(stderr, "{}", LossyText(engine.lossy()));
   const EngineStats stats = engine.stats();
   fmt::print(stderr, "experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
              stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);

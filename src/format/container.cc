@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <span>
@@ -78,6 +79,19 @@ std::vector<std::string> ReadDirectories(const ConfigFields& fields) {
     fields.Check(valid, "directories", "absolute paths after the first");
   }
   return directories;
+}
+
+std::vector<LossyPart> ReadLossy(const ConfigFields& fields) {
+  std::vector<LossyPart> parts;
+  if (!fields.Has("lossy")) return parts;
+  for (const ConfigFields& entry : fields.ObjectList("lossy")) {
+    LossyPart part = {entry.Text("part"), entry.Text("format"), entry.Number("relative_error")};
+    entry.Check(part.part == kLossyExperts && parts.empty(), "part", "\"experts\", once");
+    entry.Check(part.format == kLossyMxfp4, "format", "\"mxfp4\"");
+    entry.Check(part.relative_error >= 0, "relative_error", "a number that is not negative");
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 std::vector<ContainerFile> ReadFiles(const ConfigFields& fields, size_t num_directories) {
@@ -403,6 +417,12 @@ void CheckFile(const std::filesystem::path& path, uint64_t expected) {
                   "; copy it again, or pack the model again");
 }
 
+nlohmann::ordered_json ToJson(const LossyPart& part) {
+  // Six digits name a float of this size: what is read is written again as it was.
+  const double error = std::round(double{part.relative_error} * 1e6) / 1e6;
+  return {{"part", part.part}, {"format", part.format}, {"relative_error", error}};
+}
+
 nlohmann::ordered_json ToJson(const ContainerTensor& tensor) {
   nlohmann::ordered_json json = {{"name", tensor.name},
                                  {"dtype", std::string(NameOf(tensor.dtype))},
@@ -439,6 +459,7 @@ ContainerManifest ParseManifest(std::string_view json, const std::string& source
   manifest.architecture = ReadArchitecture(fields);
   manifest.source = fields.Text("source");
   manifest.shared_extents = fields.Bool("shared_extents");
+  manifest.lossy = ReadLossy(fields);
   manifest.directories = ReadDirectories(fields);
   manifest.files = ReadFiles(fields, manifest.directories.size());
   const ConfigFields extents = fields.Object("extents");
@@ -459,8 +480,9 @@ std::string ManifestText(const ContainerManifest& manifest) {
                                  {"version", kContainerVersion},
                                  {"architecture", std::string(NameOf(manifest.architecture))},
                                  {"source", manifest.source},
-                                 {"shared_extents", manifest.shared_extents},
-                                 {"directories", manifest.directories}};
+                                 {"shared_extents", manifest.shared_extents}};
+  for (const LossyPart& part : manifest.lossy) json["lossy"].push_back(ToJson(part));
+  json["directories"] = manifest.directories;
   for (const ContainerFile& file : manifest.files) {
     json["files"].push_back(
         {{"name", file.name}, {"directory", file.directory}, {"size", file.size}});
@@ -487,6 +509,9 @@ std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const Model
   if (manifest.architecture != config.architecture) {
     Fail(source, "it is of a " + std::string(NameOf(manifest.architecture)) +
                      " model, config.json of a " + std::string(NameOf(config.architecture)));
+  }
+  if (!manifest.lossy.empty() && config.moe.format != WeightFormat::kMXFP4) {
+    Fail(source, "it calls its experts quantised to MXFP4, which config.json does not");
   }
   CheckCount(source, "layers", {config.num_layers(), manifest.layers.size()});
   CheckNumExtents(manifest, config, source);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
 
@@ -22,6 +23,9 @@ inline constexpr const char* kCoreFile = "core.bin";
 inline constexpr const char* kJournalFile = "journal.txt";
 inline constexpr std::string_view kContainerFormat = "thimble-container";
 inline constexpr uint64_t kContainerVersion = 2;
+/// Parts and formats that LossyPart may name.
+inline constexpr std::string_view kLossyExperts = "experts";
+inline constexpr std::string_view kLossyMxfp4 = "mxfp4";
 /// Layers, tensors outside them, and experts start at multiples of this.
 inline constexpr uint64_t kContainerAlignment = 4096;
 
@@ -88,8 +92,9 @@ struct ContainerGlobal {
 /// What manifest.json says.
 struct ContainerManifest {
   Architecture architecture = Architecture::kKimiK3;
-  std::string source;           // fingerprint of what the container was made from
-  bool shared_extents = false;  // some layers or experts are stored once for several: synthetic
+  std::string source;            // fingerprint of what the container was made from
+  bool shared_extents = false;   // some layers or experts are stored once for several: synthetic
+  std::vector<LossyPart> lossy;  // what was quantised when it was packed, each part at most once
   std::vector<std::string> directories = {"."};  // the container's own, then absolute paths
   std::vector<ContainerFile> files;
   size_t num_extents = 0;

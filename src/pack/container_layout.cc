@@ -21,6 +21,7 @@ class Builder {
       : config_(config), options_(options) {
     manifest_.architecture = config.architecture;
     manifest_.source = options.source;
+    manifest_.lossy = options.lossy;
     for (const auto& dir : options.extra) manifest_.directories.push_back(dir.string());
     manifest_.layers.resize(config.num_layers());
   }

@@ -222,6 +222,41 @@ TEST_F(ContainerTest, CodedTensors) {
                  [](Json& json) { json["globals"][0]["group_rows"] = 1; });
 }
 
+TEST_F(ContainerTest, WhatIsLossyIsReadAndWrittenAsItIs) {
+  const Json lossy = {{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.104567}};
+  Json json = Manifest();
+  EXPECT_FALSE(json.contains("lossy"));
+  json["lossy"] = {lossy};
+  const ContainerManifest manifest = ParseManifest(json.dump(), "m");
+  ASSERT_EQ(manifest.lossy.size(), 1U);
+  EXPECT_EQ(manifest.lossy[0].part, "experts");
+  EXPECT_EQ(manifest.lossy[0].format, "mxfp4");
+  EXPECT_FLOAT_EQ(manifest.lossy[0].relative_error, 0.104567F);
+  EXPECT_EQ(Json::parse(ManifestText(manifest))["lossy"], Json({lossy}));
+  const auto with = [&](const char* key, const Json& value) {
+    return [=](Json& edited) {
+      edited["lossy"] = {lossy};
+      edited["lossy"][0][key] = value;
+    };
+  };
+  ExpectRejected({"part", "experts"}, with("part", "norms"));
+  ExpectRejected({"format", "mxfp4"}, with("format", "int3"));
+  ExpectRejected({"relative_error"}, with("relative_error", -0.1));
+  ExpectRejected({"part", "once"}, [&](Json& edited) { edited["lossy"] = {lossy, lossy}; });
+}
+
+TEST_F(ContainerTest, ExpertsThatAreCalledQuantisedMustBe) {
+  const auto linear = dir_ / "linear";
+  std::filesystem::create_directory(linear);
+  CheckpointBuilder::KimiLinear().Write(linear);
+  std::filesystem::remove_all(dir());
+  PackModel(linear, {dir()}, {}, nullptr);
+  config_ = ReadModelConfig(dir());
+  ExpectRejected({"quantised", "config.json"}, [](Json& json) {
+    json["lossy"] = {{{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.1}}};
+  });
+}
+
 TEST_F(ContainerTest, TheConfigurationOfAnotherModelIsRefused) {
   const auto other = dir_ / "other";
   std::filesystem::create_directory(other);
