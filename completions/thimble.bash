@@ -17,6 +17,10 @@ _thimble() {
       mapfile -t COMPREPLY < <(compgen -W "mxfp4" -- "$word")
       return
       ;;
+    pack--trunk)
+      mapfile -t COMPREPLY < <(compgen -W "q8" -- "$word")
+      return
+      ;;
   esac
 
   case $previous in
@@ -76,7 +80,7 @@ _thimble() {
     eval) options="$model $engine -f --file -c --context --json" ;;
     plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
-    pack) options="$model -o --output --raw --experts" ;;
+    pack) options="$model -o --output --raw --experts --trunk" ;;
     verify) options="$model" ;;
     synth)
       options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed

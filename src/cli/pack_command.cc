@@ -13,6 +13,7 @@ struct PackCommandOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> directories;
   std::string experts;  // as typed
+  std::string trunk;    // likewise
   WriteOptions write;
 };
 
@@ -20,6 +21,7 @@ void Pack(const PackCommandOptions& options) {
   PackProgress progress("packing and reading back");
   WriteOptions write = options.write;
   write.mxfp4_experts = !options.experts.empty();
+  write.q8_trunk = !options.trunk.empty();
   const PackResult result = PackModel(options.model, options.directories, write, &progress);
   progress.Clear();
   ReportPack(result, options.directories[0], progress);
@@ -48,6 +50,12 @@ void AddPackCommand(CLI::App& program) {
                  "other logits (default: as they are)")
       ->type_name("FORMAT")
       ->check(CLI::IsMember(std::vector<std::string>{"mxfp4"}));
+  app.add_option(
+         "--trunk", options->trunk,
+         "Lossy: quantise the trunk's large matrices to a format, q8: about half the bytes, "
+         "other logits (default: coded without loss)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(std::vector<std::string>{"q8"}));
   app.callback([options] { Pack(*options); });
 }
 

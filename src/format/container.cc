@@ -86,8 +86,11 @@ std::vector<LossyPart> ReadLossy(const ConfigFields& fields) {
   if (!fields.Has("lossy")) return parts;
   for (const ConfigFields& entry : fields.ObjectList("lossy")) {
     LossyPart part = {entry.Text("part"), entry.Text("format"), entry.Number("relative_error")};
-    entry.Check(part.part == kLossyExperts && parts.empty(), "part", "\"experts\", once");
-    entry.Check(part.format == kLossyMxfp4, "format", "\"mxfp4\"");
+    const bool experts = part.part == kLossyExperts;
+    entry.Check((experts || part.part == kLossyTrunk) && !IsLossy(parts, part.part), "part",
+                "\"experts\" or \"trunk\", each once");
+    const std::string_view format = experts ? kLossyMxfp4 : kLossyQ8;
+    entry.Check(part.format == format, "format", "\"" + std::string(format) + "\"");
     entry.Check(part.relative_error >= 0, "relative_error", "a number that is not negative");
     parts.push_back(std::move(part));
   }
@@ -115,12 +118,15 @@ ContainerTensor ReadTensor(const ConfigFields& fields) {
   ContainerTensor tensor;
   tensor.name = fields.Text("name");
   const std::optional<DType> dtype = ParseDType(fields.Text("dtype"));
-  fields.Check(dtype == DType::kBF16 || dtype == DType::kF32, "dtype", "BF16 or F32");
+  const bool known = dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kQ8;
+  fields.Check(known, "dtype", "BF16, F32 or Q8");
   tensor.dtype = *dtype;
   const std::vector<size_t> shape = fields.PositiveList("shape");
   fields.Check(shape.size() == 2, "shape", "two sizes: rows and columns");
   tensor.rows = shape[0];
   tensor.cols = shape[1];
+  fields.Check(dtype != DType::kQ8 || tensor.cols % kQ8Group == 0, "shape",
+               "a multiple of 32 columns, since it is Q8");
   tensor.group_rows = fields.MaybeNonNegative("group_rows").value_or(0);
   if (tensor.group_rows == 0) return tensor;
   fields.Check(tensor.group_rows <= tensor.rows && tensor.dtype == DType::kBF16 &&
@@ -208,6 +214,9 @@ void CheckTensor(const TensorSpec& spec, const ContainerTensor& tensor, const st
   if (tensor.group_rows != 0 && !MayBeCoded(spec.role)) {
     Fail(where, "'" + tensor.name + "' is coded, which this tensor may not be");
   }
+  if (tensor.dtype == DType::kQ8 && !MayBeQuantized(spec.role)) {
+    Fail(where, "'" + tensor.name + "' is Q8, which this tensor may not be");
+  }
   if (tensor.name == spec.name && tensor.rows == spec.rows && cols_fit) return;
   const auto shown = [](std::string_view name, size_t rows, size_t cols) {
     return "'" + std::string(name) + "' [" + std::to_string(rows) + ", " + std::to_string(cols) +
@@ -242,6 +251,20 @@ void CheckNumExtents(const ContainerManifest& manifest, const ModelConfig& confi
   Fail(source, "expected at most " + std::to_string(most) +
                    " extents, as config.json calls for, found " +
                    std::to_string(manifest.num_extents));
+}
+
+// What is quantised is called lossy, and what is called so is.
+void CheckLossy(const ContainerManifest& manifest, const ModelConfig& config,
+                const std::string& source) {
+  if (IsLossy(manifest.lossy, kLossyExperts) && config.moe.format != WeightFormat::kMXFP4) {
+    Fail(source, "it calls its experts quantised to MXFP4, which config.json does not");
+  }
+  const bool any_q8 = std::ranges::any_of(manifest.layers, [](const ContainerLayer& layer) {
+    return std::ranges::count(layer.tensors, DType::kQ8, &ContainerTensor::dtype) > 0;
+  });
+  if (any_q8 == IsLossy(manifest.lossy, kLossyTrunk)) return;
+  Fail(source, any_q8 ? "it has Q8 tensors, but does not call its trunk lossy"
+                      : "it calls its trunk lossy, but has no Q8 tensor");
 }
 
 void AddGlobals(const ContainerManifest& manifest, const ModelConfig& config,
@@ -443,6 +466,19 @@ bool MayBeCoded(TensorRole role) {
   return IsMatrix(role) && role != TensorRole::kEmbedding && role != TensorRole::kKvB;
 }
 
+bool MayBeQuantized(TensorRole role) {
+  switch (role) {
+    case TensorRole::kHead:
+    case TensorRole::kRouter:
+    case TensorRole::kDecayA:
+    case TensorRole::kDecayB:
+    case TensorRole::kBeta:
+      return false;
+    default:
+      return MayBeCoded(role);
+  }
+}
+
 size_t CodedGroupRows(size_t cols) {
   constexpr size_t kGroupBytes = size_t{256} << 10;
   return std::max<size_t>(1, kGroupBytes / (cols * sizeof(uint16_t)));
@@ -506,12 +542,10 @@ std::string ManifestText(const ContainerManifest& manifest) {
 
 std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
                                   const std::string& source) {
+  CheckLossy(manifest, config, source);
   if (manifest.architecture != config.architecture) {
     Fail(source, "it is of a " + std::string(NameOf(manifest.architecture)) +
                      " model, config.json of a " + std::string(NameOf(config.architecture)));
-  }
-  if (!manifest.lossy.empty() && config.moe.format != WeightFormat::kMXFP4) {
-    Fail(source, "it calls its experts quantised to MXFP4, which config.json does not");
   }
   CheckCount(source, "layers", {config.num_layers(), manifest.layers.size()});
   CheckNumExtents(manifest, config, source);

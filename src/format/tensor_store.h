@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/weight_matrix.h"
 #include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
@@ -29,7 +30,7 @@ struct TensorExtent {
 
   bool is_coded() const { return group_rows != 0; }
   /// Bytes of a row that is not coded.
-  uint64_t RowBytes() const { return cols * SizeOf(dtype); }
+  uint64_t RowBytes() const { return RowBytesOf(dtype, cols); }
   /// From `offset` to the start of `row`, or to the end where row == rows. Of a coded tensor the
   /// row starts a group.
   uint64_t RowOffset(size_t row) const;

@@ -68,6 +68,11 @@ class Builder {
 
   ContainerTensor Stored(size_t layer, const TensorSpec& spec) const {
     ContainerTensor tensor = options_.stored(layer, spec);
+    if (options_.q8_trunk && MayBeQuantized(spec.role) && tensor.dtype == DType::kBF16 &&
+        tensor.cols % kQ8Group == 0) {
+      tensor.dtype = DType::kQ8;
+      return tensor;
+    }
     const bool codable = MayBeCoded(spec.role) && tensor.dtype == DType::kBF16 &&
                          tensor.cols <= kMaxCodedCols && tensor.PlainBytes() <= kMaxCodedPlainBytes;
     if (options_.code && codable) {

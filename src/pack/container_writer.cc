@@ -444,21 +444,26 @@ class Writer {
 
   // Adds up what quantising cost, extent by extent in their order.
   void SumLosses() {
-    std::map<uint32_t, WeightLoss> layers;
-    WeightLoss all;
+    std::map<uint32_t, LayerLoss> layers;
+    LayerLoss all = {"in all", {}, {}};
     for (size_t i = 0; i < layout_.extents.size(); ++i) {
       const WeightLoss& loss = journal_->Find(i)->loss;
+      const ExtentUse& use = layout_.uses[i];
+      const bool is_expert = use.kind == ExtentUse::Kind::kExpert;
       if (loss.weights == 0) continue;
-      layers[layout_.uses[i].layer].Add(loss);
-      all.Add(loss);
+      LayerLoss& layer = layers[use.layer];
+      (is_expert ? layer.experts : layer.trunk).Add(loss);
+      (is_expert ? all.experts : all.trunk).Add(loss);
     }
     for (LossyPart& part : layout_.manifest.lossy) {
-      part.relative_error = static_cast<float>(all.Relative());
+      const WeightLoss& loss = part.part == kLossyExperts ? all.experts : all.trunk;
+      part.relative_error = static_cast<float>(loss.Relative());
     }
-    for (const auto& [layer, loss] : layers) {
-      losses_.push_back({"layer " + std::to_string(layer), loss});
+    for (auto& [number, layer] : layers) {
+      layer.name = "layer " + std::to_string(number);
+      losses_.push_back(layer);
     }
-    if (!losses_.empty()) losses_.push_back({"in all", all});
+    if (!losses_.empty()) losses_.push_back(all);
   }
 
   void Finish() {

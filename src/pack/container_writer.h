@@ -47,6 +47,8 @@ struct WriteOptions {
   /// Quantises BF16 experts to MXFP4, which changes the logits. What lays the container out looks
   /// at it.
   bool mxfp4_experts = false;
+  /// Quantises the large BF16 matrices of the trunk to eight bits, likewise.
+  bool q8_trunk = false;
   /// Bytes moved at a time, a multiple of 4096: with what the source holds, the memory that writing
   /// takes.
   size_t chunk_bytes = size_t{16} << 20;
@@ -63,6 +65,7 @@ enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
 /// What quantising cost in one layer, or over all.
 struct LayerLoss {
   std::string name;  // "layer 5"
+  WeightLoss trunk;
   WeightLoss experts;
 };
 

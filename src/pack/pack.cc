@@ -104,6 +104,10 @@ PackResult PackModel(const std::filesystem::path& model,
     stored = QuantizeExperts(model, config, &small_files);
     layout_options.lossy = {{std::string(kLossyExperts), std::string(kLossyMxfp4)}};
   }
+  if (options.q8_trunk) {
+    layout_options.lossy.push_back({std::string(kLossyTrunk), std::string(kLossyQ8)});
+  }
+  layout_options.q8_trunk = options.q8_trunk;
   ContainerLayout layout = LayOutContainer(stored, layout_options);
   SnapshotSource snapshot(config, store);
   QuantizingSource source(stored, layout.manifest, snapshot);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -16,6 +17,8 @@
 namespace thimble {
 namespace {
 
+constexpr size_t kGroup = 32;
+static_assert(kGroup == kMxGroup && kGroup == kQ8Group);
 constexpr size_t kGrain = size_t{1} << 14;  // elements for one thread at least
 
 constexpr uint16_t MagnitudeOf(uint16_t element) { return element & 0x7fff; }
@@ -72,14 +75,14 @@ int ChooseScale(const CodeTable& table, const uint16_t* group) {
   constexpr int kLeast = 4;
   constexpr int kMost = 254;
   uint16_t largest = 0;
-  for (size_t i = 0; i < kMxGroup; ++i) largest = std::max(largest, MagnitudeOf(group[i]));
+  for (size_t i = 0; i < kGroup; ++i) largest = std::max(largest, MagnitudeOf(group[i]));
   const int natural = (largest >> 7) - 2;
   int best = kLeast;
   double least = std::numeric_limits<double>::infinity();
   for (const int step : {0, 1, -1}) {
     const int scale = std::clamp(natural + step, kLeast, kMost);
     float error = 0;
-    for (size_t i = 0; i < kMxGroup; ++i) error += table.ErrorOf(group[i], scale);
+    for (size_t i = 0; i < kGroup; ++i) error += table.ErrorOf(group[i], scale);
     const double absolute = std::ldexp(double{error}, 2 * (scale - natural));
     if (absolute >= least) continue;
     least = absolute;
@@ -88,29 +91,84 @@ int ChooseScale(const CodeTable& table, const uint16_t* group) {
   return best;
 }
 
-// One group: 16 bytes of codes and a scale. False where it decodes to other values.
-bool QuantizeGroup(const CodeTable& table, const uint16_t* group, uint8_t* codes, uint8_t* scale,
-                   WeightLoss* loss) {
-  const int chosen = ChooseScale(table, group);
-  *scale = static_cast<uint8_t>(chosen);
-  std::array<uint8_t, kMxGroup> wanted;
-  for (size_t i = 0; i < kMxGroup; ++i) {
-    const uint8_t code = table.CodeOf(group[i], chosen);
-    wanted[i] = static_cast<uint8_t>(code | (code != 0 && group[i] >> 15 != 0 ? 8 : 0));
-  }
-  for (size_t i = 0; i < kMxGroup; i += 2) {
-    codes[i / 2] = static_cast<uint8_t>(wanted[i] | wanted[i + 1] << 4);
-  }
-  std::array<float, kMxGroup> decoded;
-  BestKernels().decode({WeightFormat::kMXFP4, 1, kMxGroup, codes, scale}, decoded.data());
-  bool same = true;
-  for (size_t i = 0; i < kMxGroup; ++i) {
-    same = same && decoded[i] == kE2M1[wanted[i]] * kE8M0[*scale];
+// Adds to `loss` what a group lost; false where the kernels decode it to other values than wanted.
+bool CheckGroup(const WeightMatrix& stored, const uint16_t* group,
+                const std::array<float, kGroup>& wanted, WeightLoss* loss) {
+  std::array<float, kGroup> decoded;
+  BestKernels().decode(stored, decoded.data());
+  for (size_t i = 0; i < kGroup; ++i) {
     const double weight = ValueOf(group[i]);
     const double difference = double{decoded[i]} - weight;
     loss->Add({difference * difference, weight * weight});
   }
-  return same;
+  return decoded == wanted;
+}
+
+// One group: 16 bytes of codes and a scale. False where it decodes to other values.
+bool QuantizeMxGroup(const CodeTable& table, const uint16_t* group, uint8_t* codes, uint8_t* scale,
+                     WeightLoss* loss) {
+  const int chosen = ChooseScale(table, group);
+  *scale = static_cast<uint8_t>(chosen);
+  std::array<float, kGroup> wanted;
+  for (size_t i = 0; i < kGroup; ++i) {
+    const uint8_t magnitude = table.CodeOf(group[i], chosen);
+    const bool negative = magnitude != 0 && group[i] >> 15 != 0;
+    const auto code = static_cast<uint8_t>(magnitude | (negative ? 8 : 0));
+    wanted[i] = kE2M1[code] * kE8M0[*scale];
+    codes[i / 2] = static_cast<uint8_t>(i % 2 == 0 ? code : codes[i / 2] | code << 4);
+  }
+  return CheckGroup({WeightFormat::kMXFP4, 1, kGroup, codes, scale}, group, wanted, loss);
+}
+
+// The scale of a group of eight-bit codes, a BF16 number; zero for zeros, and for what is not
+// finite, which the loss shows.
+uint16_t ChooseQ8Scale(const uint16_t* group) {
+  uint16_t largest = 0;
+  for (size_t i = 0; i < kGroup; ++i) largest = std::max(largest, MagnitudeOf(group[i]));
+  constexpr uint16_t kInfinity = 0x7f80;
+  if (largest >= kInfinity) return 0;
+  const auto bits = std::bit_cast<uint32_t>(ValueOf(largest) / 127);
+  return static_cast<uint16_t>((bits + 0xffff) >> 16);
+}
+
+// One group: 32 codes and two bytes of scale. False where it decodes to other values.
+bool QuantizeQ8Group(const uint16_t* group, uint8_t* codes, uint8_t* scale, WeightLoss* loss) {
+  // Added and taken away again, it leaves a double rounded to an integer, ties to even.
+  constexpr double kRounder = 0x1.8p52;
+  const uint16_t chosen = ChooseQ8Scale(group);
+  const double unit = ValueOf(chosen);
+  // As the kernels see it: a row of one group.
+  std::array<uint8_t, Q8RowBytes(kGroup)> row;
+  std::array<float, kGroup> wanted;
+  for (size_t i = 0; i < kGroup; ++i) {
+    const double code = unit == 0 ? 0 : double{ValueOf(group[i])} / unit + kRounder - kRounder;
+    row[i] = static_cast<uint8_t>(static_cast<int8_t>(code));
+    wanted[i] = static_cast<float>(code * unit);
+  }
+  std::memcpy(row.data() + kGroup, &chosen, sizeof(chosen));
+  std::memcpy(codes, row.data(), kGroup);
+  std::memcpy(scale, &chosen, sizeof(chosen));
+  return CheckGroup({WeightFormat::kQ8, 1, kGroup, row.data()}, group, wanted, loss);
+}
+
+// Calls quantize(row, column, loss) for every group, which returns whether it is as wanted.
+template <typename F>
+std::optional<WeightLoss> QuantizeGroups(const BF16Matrix& matrix, ThreadPool& pool,
+                                         const F& quantize) {
+  THIMBLE_CHECK(matrix.cols > 0 && matrix.cols % kGroup == 0);
+  std::vector<WeightLoss> losses(matrix.rows);  // added up in order, whoever made them
+  std::atomic<bool> same = true;
+  pool.ParallelFor(matrix.rows, std::max<size_t>(1, kGrain / matrix.cols), [&](const Range& rows) {
+    for (size_t row = rows.first; row < rows.last; ++row) {
+      for (size_t col = 0; col < matrix.cols; col += kGroup) {
+        if (!quantize(row, col, &losses[row])) same = false;
+      }
+    }
+  });
+  if (!same) return std::nullopt;
+  WeightLoss sum;
+  for (const WeightLoss& loss : losses) sum.Add(loss);
+  return sum;
 }
 
 }  // namespace
@@ -121,26 +179,21 @@ uint64_t Mxfp4Bytes(const BF16Matrix& matrix) {
 }
 
 std::optional<WeightLoss> QuantizeMxfp4(const BF16Matrix& matrix, ThreadPool& pool, uint8_t* out) {
-  THIMBLE_CHECK(matrix.cols > 0 && matrix.cols % kMxGroup == 0);
   static const CodeTable table;
   uint8_t* scales = out + matrix.rows * matrix.cols / 2;
-  std::vector<WeightLoss> losses(matrix.rows);  // added up in order, whoever made them
-  std::atomic<bool> same = true;
-  pool.ParallelFor(matrix.rows, std::max<size_t>(1, kGrain / matrix.cols), [&](const Range& rows) {
-    for (size_t row = rows.first; row < rows.last; ++row) {
-      for (size_t col = 0; col < matrix.cols; col += kMxGroup) {
-        const size_t at = row * matrix.cols + col;
-        if (!QuantizeGroup(table, matrix.elements + at, out + at / 2, scales + at / kMxGroup,
-                           &losses[row])) {
-          same = false;
-        }
-      }
-    }
+  return QuantizeGroups(matrix, pool, [&](size_t row, size_t col, WeightLoss* loss) {
+    const size_t at = row * matrix.cols + col;
+    return QuantizeMxGroup(table, matrix.elements + at, out + at / 2, scales + at / kMxGroup, loss);
   });
-  if (!same) return std::nullopt;
-  WeightLoss sum;
-  for (const WeightLoss& loss : losses) sum.Add(loss);
-  return sum;
+}
+
+std::optional<WeightLoss> QuantizeQ8(const BF16Matrix& matrix, ThreadPool& pool, uint8_t* out) {
+  const uint64_t row_bytes = Q8RowBytes(matrix.cols);
+  return QuantizeGroups(matrix, pool, [&](size_t row, size_t col, WeightLoss* loss) {
+    uint8_t* codes = out + row * row_bytes;
+    return QuantizeQ8Group(matrix.elements + row * matrix.cols + col, codes + col,
+                           codes + matrix.cols + col / kQ8Group * sizeof(uint16_t), loss);
+  });
 }
 
 }  // namespace thimble

@@ -71,12 +71,14 @@ TEST_F(PackCommandTest, ALossyContainerSaysSoEverywhere) {
   std::filesystem::create_directory(dir_ / "linear");
   CheckpointBuilder::KimiLinear().Write(dir_ / "linear");
   const std::string linear = dir_ / "linear";
-  const auto pack = Program::Run({"pack", "-m", linear, "-o", packed_, "--experts", "mxfp4"});
+  const auto pack =
+      Program::Run({"pack", "-m", linear, "-o", packed_, "--experts", "mxfp4", "--trunk", "q8"});
   ASSERT_EQ(pack.exit_code, 0) << pack.err;
-  EXPECT_THAT(pack.out, AllOf(HasSubstr("lossy: experts quantised to mxfp4"), HasSubstr("layer 1 "),
+  EXPECT_THAT(pack.out, AllOf(HasSubstr("lossy: relative error"), HasSubstr("layer 1 "),
                               HasSubstr("in all ")));
-  const std::string said = "lossy: its experts were quantised to mxfp4";
-  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out, HasSubstr(said));
+  const std::string said = "lossy: experts quantised to mxfp4";
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
+              AllOf(HasSubstr(said), HasSubstr("lossy: trunk quantised to q8")));
   EXPECT_THAT(Program::Run({"inspect", "-m", packed_, "--json"}).out,
               AllOf(HasSubstr("\"lossy\""), HasSubstr("\"part\": \"experts\"")));
   const std::vector<std::string> plan = {"plan", "-m", packed_, "--drive", "1", "-c", "16"};

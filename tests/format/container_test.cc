@@ -233,6 +233,11 @@ TEST_F(ContainerTest, WhatIsLossyIsReadAndWrittenAsItIs) {
   EXPECT_EQ(manifest.lossy[0].format, "mxfp4");
   EXPECT_FLOAT_EQ(manifest.lossy[0].relative_error, 0.104567F);
   EXPECT_EQ(Json::parse(ManifestText(manifest))["lossy"], Json({lossy}));
+  Json trunk = lossy;
+  trunk["part"] = "trunk";
+  ExpectRejected({"format", "q8"}, [&](Json& edited) { edited["lossy"] = {trunk}; });
+  trunk["format"] = "q8";
+  ExpectRejected({"trunk", "no Q8"}, [&](Json& edited) { edited["lossy"] = {lossy, trunk}; });
   const auto with = [&](const char* key, const Json& value) {
     return [=](Json& edited) {
       edited["lossy"] = {lossy};
@@ -255,6 +260,47 @@ TEST_F(ContainerTest, ExpertsThatAreCalledQuantisedMustBe) {
   ExpectRejected({"quantised", "config.json"}, [](Json& json) {
     json["lossy"] = {{{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.1}}};
   });
+}
+
+TEST_F(ContainerTest, Q8Tensors) {
+  std::filesystem::remove_all(dir());
+  WriteOptions options;
+  options.q8_trunk = true;
+  PackModel(dir_ / "model", {dir()}, options, nullptr);
+  size_t quantized = 0;
+  const TensorStore store = TensorStore::Open(dir(), config_);
+  for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+    for (const TensorSpec& spec : LayerTensors(config_, config_.layers[layer])) {
+      const TensorExtent& extent = store.Layer(layer, spec.role);
+      const bool expected = MayBeQuantized(spec.role) && spec.cols % 32 == 0;
+      ASSERT_EQ(extent.dtype == DType::kQ8, expected) << spec.name;
+      if (!expected) continue;
+      EXPECT_EQ(extent.Bytes(), spec.rows * (spec.cols + spec.cols / 16));
+      ++quantized;
+    }
+  }
+  EXPECT_GT(quantized, 20U);
+  EXPECT_EQ(store.Global(TensorRole::kHead).dtype, DType::kBF16);
+  EXPECT_EQ(store.Global(TensorRole::kEmbedding).dtype, DType::kBF16);
+  ExpectRejected({"Q8", "lossy"}, [](Json& json) { json.erase("lossy"); });
+  const auto rename = [](const char* from, const char* to) {
+    return [=](Json& json) {
+      for (Json& tensor : json["layers"][1]["tensors"]) {
+        if (tensor["dtype"] == from) {
+          tensor["dtype"] = to;
+          return;
+        }
+      }
+    };
+  };
+  ExpectRejected({"Q8"}, rename("F32", "Q8"));
+  ExpectRejected({"group_rows"}, [](Json& json) {
+    for (Json& tensor : json["layers"][1]["tensors"]) {
+      if (tensor["dtype"] == "Q8") tensor["group_rows"] = 1;
+    }
+  });
+  ExpectRejected({"model.embed_tokens.weight", "Q8"},
+                 [](Json& json) { json["globals"][0]["dtype"] = "Q8"; });
 }
 
 TEST_F(ContainerTest, TheConfigurationOfAnotherModelIsRefused) {

@@ -506,6 +506,85 @@ TEST_F(LossyPackTest, WhatCannotBeQuantisedIsRefused) {
   ExpectBadModel({"layer 1, expert 3", "finite"}, [&] { Pack(Lossy()); });
 }
 
+// ---- the trunk quantised
+
+class Q8PackTest : public PackTest {
+ protected:
+  static WriteOptions Q8(WriteOptions options = {}) {
+    options.q8_trunk = true;
+    return options;
+  }
+};
+
+TEST_F(Q8PackTest, TheTrunkIsMarkedLossyAndOffByLittle) {
+  const PackResult result = Pack(Q8());
+  const TensorStore store = TensorStore::Open(packed(), ReadModelConfig(packed()));
+  ASSERT_EQ(store.lossy().size(), 1U);
+  EXPECT_EQ(store.lossy()[0].part, "trunk");
+  EXPECT_EQ(store.lossy()[0].format, "q8");
+  EXPECT_GT(store.lossy()[0].relative_error, 0.002F);
+  EXPECT_LT(store.lossy()[0].relative_error, 0.01F);
+  ASSERT_EQ(result.losses.size(), 6U);  // five layers, and all
+  EXPECT_EQ(result.losses[0].name, "layer 0");
+  EXPECT_EQ(result.losses[0].experts.weights, 0.0);
+  EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
+}
+
+TEST_F(Q8PackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {
+  Pack(Q8());
+  const std::vector<float> exact = LogitsOf(model());
+  const std::vector<float> lossy = LogitsOf(packed());
+  double differences = 0;
+  double squares = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    differences += std::pow(double{exact[i]} - lossy[i], 2);
+    squares += std::pow(exact[i], 2);
+  }
+  EXPECT_GT(differences, 0.0);
+  EXPECT_LT(std::sqrt(differences / squares), 0.2);
+  for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect, ReadMode::kMapped}) {
+    for (const size_t threads : {1U, 3U}) {
+      EngineOptions options;
+      options.num_threads = threads;
+      options.prefill_chunk = threads;
+      options.read_mode = mode;
+      EXPECT_TRUE(LogitsOf(packed(), options) == lossy);
+    }
+  }
+}
+
+TEST_F(Q8PackTest, KilledItGoesOnAndOtherChoicesAreRefused) {
+  Pack(Q8());
+  const Files expected = DirectoryBytes(packed());
+  const auto to = dir_ / "killed";
+  size_t deaths = 0;
+  for (size_t n = 20;; n += n) {
+    std::filesystem::remove_all(to);
+    if (!PackAndDie(model(), to, n, Q8(SmallSteps()))) break;
+    ++deaths;
+    ExpectError(ErrorCode::kUsage, {to.string(), "other options"},
+                [&] { PackModel(model(), {to}, SmallSteps(), nullptr); });
+    PackModel(model(), {to}, Q8(SmallSteps()), nullptr);
+    ASSERT_TRUE(DirectoryBytes(to) == expected) << "killed at step " << n;
+  }
+  EXPECT_GT(deaths, 2U);
+  ExpectError(ErrorCode::kUsage, {"other options"}, [&] { Pack(); });
+  EXPECT_EQ(Pack(Q8()).outcome, WriteOutcome::kAlreadyThere);
+}
+
+TEST_F(Q8PackTest, SessionsOfTheSourceDoNotFit) {
+  const auto exact = dir_ / "exact";
+  PackModel(model(), {exact}, {}, nullptr);
+  Pack(Q8());
+  const auto fingerprint = [](const std::filesystem::path& dir) {
+    const ModelDirectory model = ModelDirectory::Open(dir);
+    EngineOptions options;
+    options.context = 8;
+    return Engine::Open(model, options)->Fingerprint();
+  };
+  EXPECT_NE(fingerprint(exact), fingerprint(packed()));
+}
+
 // ---- verify
 
 TEST_F(PackTest, VerifyReadsEverything) {

@@ -153,5 +153,68 @@ TEST(QuantizeTest, WeightsThatAreNotFiniteShowInTheLoss) {
   EXPECT_FALSE(std::isfinite(Quantize(elements, kGroup).loss.weights));
 }
 
+// ---- eight bits
+
+Quantized QuantizeToQ8(const std::vector<uint16_t>& elements, size_t cols, size_t threads = 1) {
+  ThreadPool pool(threads);
+  const BF16Matrix matrix = {elements.data(), elements.size() / cols, cols};
+  Quantized result;
+  result.bytes.resize(matrix.rows * (cols + cols / 16));
+  const auto loss = QuantizeQ8(matrix, pool, result.bytes.data());
+  EXPECT_TRUE(loss.has_value());
+  result.loss = loss.value_or(WeightLoss{});
+  return result;
+}
+
+double Q8Scale(const std::vector<uint8_t>& bytes, size_t cols, size_t row, size_t col) {
+  const size_t at = row * (cols + cols / 16) + cols + col / kGroup * 2;
+  return ValueOf(static_cast<uint16_t>(bytes[at] | bytes[at + 1] << 8));
+}
+
+TEST(QuantizeQ8Test, CodesAreTheNearestAndUseTheRangeWell) {
+  constexpr size_t kCols = 4 * kGroup;
+  for (const double deviation : {1e-30, 0.01, 1.0, 1e30}) {
+    const auto elements = RandomElements(8 * kCols, deviation, 6);
+    const Quantized result = QuantizeToQ8(elements, kCols);
+    double total = 0;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const size_t row = i / kCols, col = i % kCols;
+      const double scale = Q8Scale(result.bytes, kCols, row, col);
+      const auto code = static_cast<int8_t>(result.bytes[row * (kCols + kCols / 16) + col]);
+      const double weight = ValueOf(elements[i]);
+      ASSERT_EQ(code, std::nearbyint(weight / scale)) << i;
+      ASSERT_LE(std::abs(code), 127);
+      total += std::pow(code * scale - weight, 2);
+    }
+    for (size_t first = 0; first < elements.size(); first += kGroup) {
+      double largest = 0;
+      for (size_t i = first; i < first + kGroup; ++i) {
+        largest = std::max(largest, std::abs(ValueOf(elements[i])));
+      }
+      const double scale = Q8Scale(result.bytes, kCols, first / kCols, first % kCols);
+      EXPECT_GE(scale * 127, largest * (1 - 1e-6));
+      EXPECT_LE(scale * 127, largest * (1 + 1.0 / 64));
+    }
+    EXPECT_NEAR(result.loss.differences / total, 1, 1e-9);
+    EXPECT_LT(result.loss.Relative(), 0.01);
+    EXPECT_GT(result.loss.Relative(), 0.002);
+  }
+}
+
+TEST(QuantizeQ8Test, ZerosStayAndWhatIsNotFiniteShows) {
+  std::vector<uint16_t> elements(kGroup, BF16(0));
+  EXPECT_EQ(QuantizeToQ8(elements, kGroup).bytes, std::vector<uint8_t>(kGroup + 2));
+  elements[3] = 0xff80;
+  EXPECT_FALSE(std::isfinite(QuantizeToQ8(elements, kGroup).loss.weights));
+}
+
+TEST(QuantizeQ8Test, ThreadsDoNotShow) {
+  const auto elements = RandomElements(700 * 3 * kGroup, 0.02, 9);
+  const Quantized one = QuantizeToQ8(elements, 3 * kGroup);
+  const Quantized four = QuantizeToQ8(elements, 3 * kGroup, 4);
+  EXPECT_TRUE(one.bytes == four.bytes);
+  EXPECT_EQ(one.loss.differences, four.loss.differences);
+}
+
 }  // namespace
 }  // namespace thimble
