@@ -12,6 +12,17 @@ _thimble() {
     return
   fi
 
+  case ${COMP_WORDS[1]}$previous in
+    pack--experts)
+      mapfile -t COMPREPLY < <(compgen -W "mxfp4" -- "$word")
+      return
+      ;;
+    pack--trunk)
+      mapfile -t COMPREPLY < <(compgen -W "q8" -- "$word")
+      return
+      ;;
+  esac
+
   case $previous in
     -m | --model | -o | --output)
       compopt -o filenames 2>/dev/null
@@ -70,7 +81,7 @@ _thimble() {
     plan) options="$model --arch --memory --drive --cores -c --context --kv --json" ;;
     doctor) options="$model --memory --probe --json" ;;
     bench) options="kernels io decode prefill $model -t --threads --memory --json" ;;
-    pack) options="$model -o --output --raw" ;;
+    pack) options="$model -o --output --raw --experts --trunk" ;;
     verify) options="$model" ;;
     synth)
       options="--arch -o --output --layers --experts --distinct-layers --distinct-experts -s --seed

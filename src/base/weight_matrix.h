@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace thimble {
 
 /// How the elements of a weight matrix are stored.
@@ -10,6 +12,7 @@ enum class WeightFormat : uint8_t {
   kBF16,
   kF32,
   kMXFP4,      // 4-bit E2M1 codes, low nibble first, one E8M0 scale for each 32 elements of a row
+  kQ8,         // lossy: a row's signed eight-bit codes, then a BF16 scale for each 32 of them
   kCodedBF16,  // BF16 without loss in fewer bytes, in groups of rows (base/coded_bf16.h)
 };
 
@@ -35,12 +38,22 @@ struct CodedRows {
 /// Number of input elements that share one E8M0 scale (OCP Microscaling Formats, MXFP4).
 inline constexpr size_t kMxGroup = 32;
 
+/// Number of input elements that share one scale of a kQ8 matrix; its columns are a multiple.
+inline constexpr size_t kQ8Group = 32;
+
+constexpr uint64_t Q8RowBytes(size_t cols) { return cols + cols / kQ8Group * 2; }
+
+/// Bytes of a row of `cols` elements as a trunk's tensor is stored, where it is not coded.
+constexpr uint64_t RowBytesOf(DType dtype, size_t cols) {
+  return dtype == DType::kQ8 ? Q8RowBytes(cols) : cols * SizeOf(dtype);
+}
+
 /// Borrowed view of a row-major weight matrix W[rows, cols] in its stored form. The bytes need no
 /// alignment: they lie wherever a read put them. Multiplying by the view is the kernels' business.
 struct WeightMatrix {
   WeightFormat format = WeightFormat::kBF16;
   size_t rows = 0;
-  size_t cols = 0;                  // input elements; a multiple of kMxGroup for kMXFP4
+  size_t cols = 0;                  // input elements; a multiple of 32 for kMXFP4 and kQ8
   const uint8_t* data = nullptr;    // elements (little-endian), codes, or the first group
   const uint8_t* scales = nullptr;  // kMXFP4 only: [rows, cols / kMxGroup]
   CodedRows coded = {};             // kCodedBF16 only
@@ -54,6 +67,8 @@ struct WeightMatrix {
         return cols * 4;
       case WeightFormat::kMXFP4:
         return cols / 2;
+      case WeightFormat::kQ8:
+        return Q8RowBytes(cols);
       case WeightFormat::kCodedBF16:
         return 0;
     }

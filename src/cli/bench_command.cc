@@ -38,7 +38,8 @@ struct BenchOptions {
 
 // Ends a sweep as soon as the user wants that.
 struct UntilInterrupted final : Session::Observer {
-  bool OnLayer(size_t) override { return !Interrupted(); }
+  bool OnLayer(size_t) override { return Continue(); }
+  bool Continue() override { return !Interrupted(); }
   void OnProgress(size_t, size_t) override {}
   bool OnPause() override { return !Interrupted(); }
 };

@@ -9,6 +9,7 @@
 
 #include "base/byte_size.h"
 #include "cli/commands.h"
+#include "cli/lossy_report.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/planned_model.h"
@@ -117,7 +118,7 @@ std::string DescribeContainer(const Inspection& found) {
         manifest.layers.size(), stored.layers,
         found.summary.moe_layers * found.config.moe.num_experts, stored.experts);
   }
-  return text + fmt::format("source: {}\n", manifest.source);
+  return text + LossyText(manifest.lossy) + fmt::format("source: {}\n", manifest.source);
 }
 
 Json ToJson(const Inspection& found) {
@@ -153,6 +154,7 @@ Json ToJson(const Inspection& found) {
                          {"extents", found.container->num_extents},
                          {"bytes", found.StoredBytes()},
                          {"shared_extents", found.container->shared_extents},
+                         {"lossy", LossyJson(found.container->lossy)},
                          {"distinct_layers", stored.layers},
                          {"distinct_experts", stored.experts}};
   }

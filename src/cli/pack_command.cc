@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cli/commands.h"
@@ -11,12 +12,17 @@ namespace {
 struct PackCommandOptions {
   std::filesystem::path model;
   std::vector<std::filesystem::path> directories;
+  std::string experts;  // as typed
+  std::string trunk;    // likewise
   WriteOptions write;
 };
 
 void Pack(const PackCommandOptions& options) {
   PackProgress progress("packing and reading back");
-  const PackResult result = PackModel(options.model, options.directories, options.write, &progress);
+  WriteOptions write = options.write;
+  write.mxfp4_experts = !options.experts.empty();
+  write.q8_trunk = !options.trunk.empty();
+  const PackResult result = PackModel(options.model, options.directories, write, &progress);
   progress.Clear();
   ReportPack(result, options.directories[0], progress);
 }
@@ -39,6 +45,17 @@ void AddPackCommand(CLI::App& program) {
       ->required()
       ->allow_extra_args(false);
   AddRawOption(app, &options->write);
+  app.add_option("--experts", options->experts,
+                 "Lossy: quantise BF16 experts to a format, mxfp4: about a quarter of the bytes, "
+                 "other logits (default: as they are)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(std::vector<std::string>{"mxfp4"}));
+  app.add_option(
+         "--trunk", options->trunk,
+         "Lossy: quantise the trunk's large matrices to a format, q8: about half the bytes, "
+         "other logits (default: coded without loss)")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(std::vector<std::string>{"q8"}));
   app.callback([options] { Pack(*options); });
 }
 

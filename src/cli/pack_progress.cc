@@ -43,6 +43,15 @@ void ReportPack(const PackResult& result, const std::filesystem::path& dir,
   if (result.bytes < result.plain_bytes) {
     Print(fmt::format("the same stored plain: {}\n", FormatBytes(result.plain_bytes)));
   }
+  if (result.losses.empty()) return;
+  Print(fmt::format("lossy: relative error of the weights\n  {:<12} {:>9} {:>9}\n", "", "trunk",
+                    "experts"));
+  const auto shown = [](const WeightLoss& loss) {
+    return loss.weights == 0 ? std::string("-") : fmt::format("{:.3f} %", 100 * loss.Relative());
+  };
+  for (const LayerLoss& loss : result.losses) {
+    Print(fmt::format("  {:<12} {:>9} {:>9}\n", loss.name, shown(loss.trunk), shown(loss.experts)));
+  }
 }
 
 }  // namespace thimble::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "cli/lossy_report.h"
 #include "cli/output.h"
 #include "memory/memory_budget.h"
 
@@ -87,7 +88,8 @@ std::string HeadText(const Outlook& outlook) {
                      outlook.model.name, FormatBytes(outlook.request.budget_bytes),
                      outlook.request.context, NameOf(outlook.request.latents),
                      outlook.request.num_threads, FormatRate(outlook.rates.drive_bytes_per_s),
-                     outlook.drive_source);
+                     outlook.drive_source) +
+         LossyText(outlook.model.lossy);
 }
 
 std::string MemoryText(const Outlook& outlook) {
@@ -177,6 +179,7 @@ std::string PlanJson(const Outlook& outlook) {
   json["downloaded"] = !outlook.model.files.empty();
   json["packed"] = outlook.model.is_packed;
   json["shared_extents"] = outlook.model.shares_extents;
+  json["lossy"] = LossyJson(outlook.model.lossy);
   json["disk_bytes"] = outlook.model.disk_bytes;
   json["memory"] = {{"budget_bytes", outlook.request.budget_bytes},
                     {"ledger", plan.items},

@@ -54,6 +54,7 @@ PlannedModel PlannedModel::FromDirectory(const std::filesystem::path& dir) {
   const TensorStore store = TensorStore::Open(dir, model.config);
   model.sizes = MeasureWeights(model.config, store);
   for (const ShardFile& file : store.files()) model.files.push_back(file.path);
+  model.lossy = store.lossy();
   model.is_packed = IsContainer(dir);
   if (model.is_packed) {
     model.shares_extents = OpenContainer(dir, model.config).manifest.shared_extents;

@@ -21,7 +21,8 @@ struct PlannedModel {
   uint64_t unloaded_bytes = 0;               // what opening it will add to the process
   std::vector<std::filesystem::path> files;  // that hold its weights; none: not downloaded
   bool is_packed = false;
-  bool shares_extents = false;  // synthetic: some layers or experts are stored once for several
+  std::vector<LossyPart> lossy;  // what was quantised when it was packed
+  bool shares_extents = false;   // synthetic: some layers or experts are stored once for several
 
   /// The model in `dir`, as downloaded or packed, loaded as an engine would, without its weights.
   /// Where no weights are there, its sizes are those of an ideal checkpoint. Error(kBadModel).

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_size.h"
+#include "cli/lossy_report.h"
 #include "cli/output.h"
 #include "memory/memory_budget.h"
 #include "memory/process_memory.h"
@@ -61,6 +62,7 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
 }
 
 void PrintDetails(const Engine& engine) {
+  fmt::print(stderr, "{}", LossyText(engine.lossy()));
   const EngineStats stats = engine.stats();
   const SweepTimes& sweeps = stats.sweeps;
   const double sweep_seconds = sweeps.io_bound_seconds + sweeps.compute_bound_seconds;

@@ -106,6 +106,8 @@ class Engine {
 
   const ModelDirectory& model() const { return model_; }
   const ModelConfig& config() const { return model_.config; }
+  /// What was quantised when the model was packed; empty where it is exact.
+  const std::vector<LossyPart>& lossy() const { return store_.lossy(); }
   const Kernels& kernels() const { return kernels_; }
   const MemoryPlan& plan() const { return plan_; }
   size_t num_threads() const { return pool_.num_threads(); }

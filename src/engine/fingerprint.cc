@@ -1,6 +1,7 @@
 #include "engine/fingerprint.h"
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ class WeightDigest {
  public:
   explicit WeightDigest(const TensorStore& store) : store_(store) {}
 
+  void Add(const std::string& text) { checksum_.Update(text.data(), text.size()); }
   void Add(uint64_t number) { checksum_.Update(&number, sizeof(number)); }
   // Vectors: containers code matrices only, so their bytes are the same in both.
   void AddVector(const TensorExtent& extent) {
@@ -46,6 +48,7 @@ uint64_t FingerprintOf(const ModelConfig& config, const TensorStore& store) {
         static_cast<uint64_t>(config.moe.format)}) {
     digest.Add(size);
   }
+  for (const LossyPart& part : store.lossy()) digest.Add(part.part + " " + part.format);
   for (size_t layer = 0; layer < config.num_layers(); ++layer) {
     digest.AddVector(store.Layer(layer, TensorRole::kInputNorm));
     digest.AddVector(store.Layer(layer, TensorRole::kPostNorm));

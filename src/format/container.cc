@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <span>
@@ -80,6 +81,22 @@ std::vector<std::string> ReadDirectories(const ConfigFields& fields) {
   return directories;
 }
 
+std::vector<LossyPart> ReadLossy(const ConfigFields& fields) {
+  std::vector<LossyPart> parts;
+  if (!fields.Has("lossy")) return parts;
+  for (const ConfigFields& entry : fields.ObjectList("lossy")) {
+    LossyPart part = {entry.Text("part"), entry.Text("format"), entry.Number("relative_error")};
+    const bool experts = part.part == kLossyExperts;
+    entry.Check((experts || part.part == kLossyTrunk) && !IsLossy(parts, part.part), "part",
+                "\"experts\" or \"trunk\", each once");
+    const std::string_view format = experts ? kLossyMxfp4 : kLossyQ8;
+    entry.Check(part.format == format, "format", "\"" + std::string(format) + "\"");
+    entry.Check(part.relative_error >= 0, "relative_error", "a number that is not negative");
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 std::vector<ContainerFile> ReadFiles(const ConfigFields& fields, size_t num_directories) {
   std::vector<ContainerFile> files;
   std::set<std::pair<size_t, std::string>> seen;
@@ -101,12 +118,15 @@ ContainerTensor ReadTensor(const ConfigFields& fields) {
   ContainerTensor tensor;
   tensor.name = fields.Text("name");
   const std::optional<DType> dtype = ParseDType(fields.Text("dtype"));
-  fields.Check(dtype == DType::kBF16 || dtype == DType::kF32, "dtype", "BF16 or F32");
+  const bool known = dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kQ8;
+  fields.Check(known, "dtype", "BF16, F32 or Q8");
   tensor.dtype = *dtype;
   const std::vector<size_t> shape = fields.PositiveList("shape");
   fields.Check(shape.size() == 2, "shape", "two sizes: rows and columns");
   tensor.rows = shape[0];
   tensor.cols = shape[1];
+  fields.Check(dtype != DType::kQ8 || tensor.cols % kQ8Group == 0, "shape",
+               "a multiple of 32 columns, since it is Q8");
   tensor.group_rows = fields.MaybeNonNegative("group_rows").value_or(0);
   if (tensor.group_rows == 0) return tensor;
   fields.Check(tensor.group_rows <= tensor.rows && tensor.dtype == DType::kBF16 &&
@@ -194,6 +214,9 @@ void CheckTensor(const TensorSpec& spec, const ContainerTensor& tensor, const st
   if (tensor.group_rows != 0 && !MayBeCoded(spec.role)) {
     Fail(where, "'" + tensor.name + "' is coded, which this tensor may not be");
   }
+  if (tensor.dtype == DType::kQ8 && !MayBeQuantized(spec.role)) {
+    Fail(where, "'" + tensor.name + "' is Q8, which this tensor may not be");
+  }
   if (tensor.name == spec.name && tensor.rows == spec.rows && cols_fit) return;
   const auto shown = [](std::string_view name, size_t rows, size_t cols) {
     return "'" + std::string(name) + "' [" + std::to_string(rows) + ", " + std::to_string(cols) +
@@ -228,6 +251,20 @@ void CheckNumExtents(const ContainerManifest& manifest, const ModelConfig& confi
   Fail(source, "expected at most " + std::to_string(most) +
                    " extents, as config.json calls for, found " +
                    std::to_string(manifest.num_extents));
+}
+
+// What is quantised is called lossy, and what is called so is.
+void CheckLossy(const ContainerManifest& manifest, const ModelConfig& config,
+                const std::string& source) {
+  if (IsLossy(manifest.lossy, kLossyExperts) && config.moe.format != WeightFormat::kMXFP4) {
+    Fail(source, "it calls its experts quantised to MXFP4, which config.json does not");
+  }
+  const bool any_q8 = std::ranges::any_of(manifest.layers, [](const ContainerLayer& layer) {
+    return std::ranges::count(layer.tensors, DType::kQ8, &ContainerTensor::dtype) > 0;
+  });
+  if (any_q8 == IsLossy(manifest.lossy, kLossyTrunk)) return;
+  Fail(source, any_q8 ? "it has Q8 tensors, but does not call its trunk lossy"
+                      : "it calls its trunk lossy, but has no Q8 tensor");
 }
 
 void AddGlobals(const ContainerManifest& manifest, const ModelConfig& config,
@@ -403,6 +440,12 @@ void CheckFile(const std::filesystem::path& path, uint64_t expected) {
                   "; copy it again, or pack the model again");
 }
 
+nlohmann::ordered_json ToJson(const LossyPart& part) {
+  // Six digits name a float of this size: what is read is written again as it was.
+  const double error = std::round(double{part.relative_error} * 1e6) / 1e6;
+  return {{"part", part.part}, {"format", part.format}, {"relative_error", error}};
+}
+
 nlohmann::ordered_json ToJson(const ContainerTensor& tensor) {
   nlohmann::ordered_json json = {{"name", tensor.name},
                                  {"dtype", std::string(NameOf(tensor.dtype))},
@@ -423,6 +466,19 @@ bool MayBeCoded(TensorRole role) {
   return IsMatrix(role) && role != TensorRole::kEmbedding && role != TensorRole::kKvB;
 }
 
+bool MayBeQuantized(TensorRole role) {
+  switch (role) {
+    case TensorRole::kHead:
+    case TensorRole::kRouter:
+    case TensorRole::kDecayA:
+    case TensorRole::kDecayB:
+    case TensorRole::kBeta:
+      return false;
+    default:
+      return MayBeCoded(role);
+  }
+}
+
 size_t CodedGroupRows(size_t cols) {
   constexpr size_t kGroupBytes = size_t{256} << 10;
   return std::max<size_t>(1, kGroupBytes / (cols * sizeof(uint16_t)));
@@ -439,6 +495,7 @@ ContainerManifest ParseManifest(std::string_view json, const std::string& source
   manifest.architecture = ReadArchitecture(fields);
   manifest.source = fields.Text("source");
   manifest.shared_extents = fields.Bool("shared_extents");
+  manifest.lossy = ReadLossy(fields);
   manifest.directories = ReadDirectories(fields);
   manifest.files = ReadFiles(fields, manifest.directories.size());
   const ConfigFields extents = fields.Object("extents");
@@ -459,8 +516,9 @@ std::string ManifestText(const ContainerManifest& manifest) {
                                  {"version", kContainerVersion},
                                  {"architecture", std::string(NameOf(manifest.architecture))},
                                  {"source", manifest.source},
-                                 {"shared_extents", manifest.shared_extents},
-                                 {"directories", manifest.directories}};
+                                 {"shared_extents", manifest.shared_extents}};
+  for (const LossyPart& part : manifest.lossy) json["lossy"].push_back(ToJson(part));
+  json["directories"] = manifest.directories;
   for (const ContainerFile& file : manifest.files) {
     json["files"].push_back(
         {{"name", file.name}, {"directory", file.directory}, {"size", file.size}});
@@ -484,6 +542,7 @@ std::string ManifestText(const ContainerManifest& manifest) {
 
 std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
                                   const std::string& source) {
+  CheckLossy(manifest, config, source);
   if (manifest.architecture != config.architecture) {
     Fail(source, "it is of a " + std::string(NameOf(manifest.architecture)) +
                      " model, config.json of a " + std::string(NameOf(config.architecture)));

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/weight_matrix.h"
+#include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
 
@@ -22,6 +24,11 @@ inline constexpr const char* kCoreFile = "core.bin";
 inline constexpr const char* kJournalFile = "journal.txt";
 inline constexpr std::string_view kContainerFormat = "thimble-container";
 inline constexpr uint64_t kContainerVersion = 2;
+/// Parts and formats that LossyPart may name.
+inline constexpr std::string_view kLossyExperts = "experts";
+inline constexpr std::string_view kLossyMxfp4 = "mxfp4";
+inline constexpr std::string_view kLossyTrunk = "trunk";
+inline constexpr std::string_view kLossyQ8 = "q8";
 /// Layers, tensors outside them, and experts start at multiples of this.
 inline constexpr uint64_t kContainerAlignment = 4096;
 
@@ -58,7 +65,7 @@ struct ContainerTensor {
   size_t group_rows = 0;
 
   /// Of its elements.
-  uint64_t PlainBytes() const { return uint64_t{rows} * cols * SizeOf(dtype); }
+  uint64_t PlainBytes() const { return rows * RowBytesOf(dtype, cols); }
   size_t NumGroups() const;
   /// The most that it takes in the container; what it takes where it is plain.
   uint64_t MaxBytes() const;
@@ -67,6 +74,11 @@ struct ContainerTensor {
 /// Whether the container may hold a tensor coded: matrices that are read by rows from first to
 /// last. The embedding is read row by row, and kv_b twice, once across its rows.
 bool MayBeCoded(TensorRole role);
+
+/// Whether the container may hold a tensor as DType::kQ8: of those that may be coded the large ones
+/// inside the layers. Routers choose, the decay and write strength of KDA act on a state that keeps
+/// their errors, and the output head's errors reach the logits unmixed; all these stay exact.
+bool MayBeQuantized(TensorRole role);
 
 /// Rows of a coded group of a matrix of `cols` columns: what decodes to a quarter of a megabyte.
 size_t CodedGroupRows(size_t cols);
@@ -88,8 +100,9 @@ struct ContainerGlobal {
 /// What manifest.json says.
 struct ContainerManifest {
   Architecture architecture = Architecture::kKimiK3;
-  std::string source;           // fingerprint of what the container was made from
-  bool shared_extents = false;  // some layers or experts are stored once for several: synthetic
+  std::string source;            // fingerprint of what the container was made from
+  bool shared_extents = false;   // some layers or experts are stored once for several: synthetic
+  std::vector<LossyPart> lossy;  // what was quantised when it was packed, each part at most once
   std::vector<std::string> directories = {"."};  // the container's own, then absolute paths
   std::vector<ContainerFile> files;
   size_t num_extents = 0;

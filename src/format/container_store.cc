@@ -15,6 +15,7 @@ class TensorStore::ContainerBuilder {
   TensorStore Build() {
     const ContainerManifest& manifest = container_.manifest;
     store_.group_ends_ = container_.table.group_ends;
+    store_.lossy_ = manifest.lossy;
     for (size_t i = 0; i < manifest.files.size(); ++i) {
       store_.files_.push_back({container_.paths[i], manifest.files[i].size});
     }

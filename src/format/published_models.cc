@@ -215,4 +215,14 @@ std::string PublishedConfig(std::string_view name, const ShapeOverrides& overrid
   return json.dump(2) + "\n";
 }
 
+std::string WithMxfp4Experts(const std::string& config_json) {
+  OrderedJson json = OrderedJson::parse(config_json, nullptr, false);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::kBadModel,
+                "config.json: expected a JSON object; download the model again");
+  }
+  json["quantization_config"] = Mxfp4();
+  return json.dump(2) + "\n";
+}
+
 }  // namespace thimble

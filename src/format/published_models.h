@@ -27,4 +27,9 @@ struct ShapeOverrides {
 /// the known ones, and for overrides that make no model.
 std::string PublishedConfig(std::string_view name, const ShapeOverrides& overrides = {});
 
+/// The text of a config.json, changed to say that its experts are MXFP4, as conversions of models
+/// that are published with BF16 experts say it. Other fields stay. Error(kBadModel) where it is no
+/// JSON object.
+std::string WithMxfp4Experts(const std::string& config_json);
+
 }  // namespace thimble

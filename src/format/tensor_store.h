@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/weight_matrix.h"
+#include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
 
@@ -28,7 +30,7 @@ struct TensorExtent {
 
   bool is_coded() const { return group_rows != 0; }
   /// Bytes of a row that is not coded.
-  uint64_t RowBytes() const { return cols * SizeOf(dtype); }
+  uint64_t RowBytes() const { return RowBytesOf(dtype, cols); }
   /// From `offset` to the start of `row`, or to the end where row == rows. Of a coded tensor the
   /// row starts a group.
   uint64_t RowOffset(size_t row) const;
@@ -75,6 +77,8 @@ class TensorStore {
   TensorStore& operator=(TensorStore&&) = default;
 
   const std::vector<ShardFile>& files() const { return files_; }
+  /// What was quantised when the model was packed; empty where it is exact, or not packed.
+  const std::vector<LossyPart>& lossy() const { return lossy_; }
   /// `layer` indexes config.layers. The role must be one that LayerTensors lists for it.
   const TensorExtent& Layer(size_t layer, TensorRole role) const;
   const TensorExtent& Global(TensorRole role) const;
@@ -106,6 +110,7 @@ class TensorStore {
   static TensorStore OpenPacked(const std::filesystem::path& dir, const ModelConfig& config);
 
   std::vector<ShardFile> files_;
+  std::vector<LossyPart> lossy_;
   std::vector<std::vector<TensorExtent>> layers_;  // [layer][role]; no rows: no such tensor
   std::vector<TensorExtent> globals_;              // [role]
   std::vector<uint32_t> group_ends_;               // of all coded tensors

@@ -31,7 +31,8 @@ namespace thimble {
 constexpr size_t PackedCols(size_t cols) { return (cols + 31) / 32 * 32; }
 
 /// y[t][r] = sum_c w[r][c] * x[t][c] for all rows of `w` and t in [0, num_tokens). Paired order,
-/// the same for each weight format: MXFP4 gives the bits that its dequantised weights would.
+/// the same for each weight format: MXFP4 and Q8 give the bits that their dequantised weights
+/// would.
 struct MatMulArgs {
   WeightMatrix w;
   const float* x;     // [num_tokens, x_stride], rows as written by pack_activations

@@ -24,14 +24,14 @@ namespace {
 /// Up to this many tokens share one decoding without a buffer.
 constexpr size_t kFewTokens = kManyRegisters ? 4 : 2;
 
-/// Rows whose sums are in flight at once, so that their latencies overlap. MXFP4 has two streams
-/// for each row, and more than four rows would exceed the address registers.
+/// Rows whose sums are in flight at once, so that their latencies overlap. Formats with scales have
+/// two streams for each row, and more than four rows would exceed the address registers.
 template <class Row, size_t kTokens>
-constexpr size_t kRowsAtOnce = kVector == 1                 ? 1
-                               : !kManyRegisters            ? (kTokens == 1 ? 4 : 2)
-                               : kTokens > 1                ? 4
-                               : std::is_same_v<Row, MxRow> ? 4
-                                                            : 8;
+constexpr size_t kRowsAtOnce = kVector == 1        ? 1
+                               : !kManyRegisters   ? (kTokens == 1 ? 4 : 2)
+                               : kTokens > 1       ? 4
+                               : Row::kWholeGroups ? 4
+                                                   : 8;
 
 template <size_t kRows, size_t kTokens>
 struct Sums {
@@ -60,11 +60,11 @@ HWY_INLINE void AddGroup(const Row* rows, size_t g, const float* x, size_t x_str
   });
 }
 
-/// Adds the last cols % 32 elements of each row; MXFP4 has none.
+/// Adds the last cols % 32 elements of each row; formats of whole groups have none.
 template <class Row, size_t kRows, size_t kTokens>
 HWY_INLINE void AddTail(const Row* rows, const MatMulArgs& args, const float* x,
                         Sums<kRows, kTokens>& sums) {
-  if constexpr (!std::is_same_v<Row, MxRow>) {
+  if constexpr (!Row::kWholeGroups) {
     const size_t whole = args.w.cols / kGroup * kGroup;
     const size_t tail_bytes = (args.w.cols - whole) * Row::kElementBytes;
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
@@ -155,7 +155,7 @@ HWY_INLINE void DecodePacked(const Row& row, size_t first, size_t count, size_t 
   for (size_t g = 0; g < groups; ++g) {
     DecodeGroup(row, first / kGroup + g, tile[2 * g][r], tile[2 * g + 1][r]);
   }
-  if constexpr (!std::is_same_v<Row, MxRow>) {
+  if constexpr (!Row::kWholeGroups) {
     const size_t tail = count % kGroup;
     if (tail == 0) return;
     const uint8_t* from = row.data + (first + groups * kGroup) * Row::kElementBytes;
@@ -307,6 +307,8 @@ void MatMul(const MatMulArgs& args) noexcept {
       return MatMulRows<F32Row>(args);
     case WeightFormat::kMXFP4:
       return MatMulRows<MxRow>(args);
+    case WeightFormat::kQ8:
+      return MatMulRows<Q8Row>(args);
     case WeightFormat::kCodedBF16:
       return MatMulCoded(args);
   }
@@ -382,10 +384,11 @@ void DecodeNatural(const WeightMatrix& w, float* out) {
   StoreFirst(Row::LoadNatural(group.bytes), out + i, elements - i);
 }
 
-void DecodeMx(const WeightMatrix& w, float* out) {
+template <class Row>
+void DecodeGroups(const WeightMatrix& w, float* out) {
   for (size_t r = 0; r < w.rows; ++r) {
-    const MxRow row(w, r);
-    for (size_t g = 0; g < w.cols / kMxGroup; ++g, out += kMxGroup) {
+    const Row row(w, r);
+    for (size_t g = 0; g < w.cols / kGroup; ++g, out += kGroup) {
       Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
         V even, odd;
         row.Load(g, p, even, odd);
@@ -411,7 +414,9 @@ void Decode(const WeightMatrix& w, float* out) noexcept {
     case WeightFormat::kF32:
       return DecodeNatural<F32Row>(w, out);
     case WeightFormat::kMXFP4:
-      return DecodeMx(w, out);
+      return DecodeGroups<MxRow>(w, out);
+    case WeightFormat::kQ8:
+      return DecodeGroups<Q8Row>(w, out);
     case WeightFormat::kCodedBF16:
       return DecodeCodedNatural(w, out);
   }

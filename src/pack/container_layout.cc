@@ -21,6 +21,7 @@ class Builder {
       : config_(config), options_(options) {
     manifest_.architecture = config.architecture;
     manifest_.source = options.source;
+    manifest_.lossy = options.lossy;
     for (const auto& dir : options.extra) manifest_.directories.push_back(dir.string());
     manifest_.layers.resize(config.num_layers());
   }
@@ -67,6 +68,11 @@ class Builder {
 
   ContainerTensor Stored(size_t layer, const TensorSpec& spec) const {
     ContainerTensor tensor = options_.stored(layer, spec);
+    if (options_.q8_trunk && MayBeQuantized(spec.role) && tensor.dtype == DType::kBF16 &&
+        tensor.cols % kQ8Group == 0) {
+      tensor.dtype = DType::kQ8;
+      return tensor;
+    }
     const bool codable = MayBeCoded(spec.role) && tensor.dtype == DType::kBF16 &&
                          tensor.cols <= kMaxCodedCols && tensor.PlainBytes() <= kMaxCodedPlainBytes;
     if (options_.code && codable) {

@@ -28,6 +28,8 @@ struct LayoutOptions {
   std::vector<std::filesystem::path> extra;  // absolute directories for experts beside the first
   size_t distinct_layers = SIZE_MAX;   // of each kind of layer, so many are stored, others repeat
   size_t distinct_experts = SIZE_MAX;  // of each stored layer, likewise
+  std::vector<LossyPart> lossy;        // for the manifest
+  bool q8_trunk = false;               // quantises BF16 matrices of the trunk where they may be
   bool code = true;                    // stores tensors coded where they may be
   /// How a trunk tensor is stored: dtype, and its columns where padded. `layer` is kNoLayer for
   /// what lies outside the layers.

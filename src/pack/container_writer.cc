@@ -120,6 +120,7 @@ class Writer {
       : dir_(dir),
         layout_(std::move(layout)),
         identity_(IdentityOf(layout_)),
+        source_(source),
         encoder_(layout_.manifest, source),
         options_(options),
         observer_(observer),
@@ -133,7 +134,8 @@ class Writer {
   PackResult Write(const std::vector<SmallFile>& small_files) {
     const uint64_t plain_bytes = layout_.TotalBytes();
     const WriteOutcome outcome = WriteAll(small_files);
-    return {outcome, layout_.TotalBytes(), plain_bytes, layout_.manifest.files.size()};
+    return {outcome, layout_.TotalBytes(), plain_bytes, layout_.manifest.files.size(),
+            std::move(losses_)};
   }
 
  private:
@@ -201,6 +203,11 @@ class Writer {
     ContainerManifest found = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
     // What only the finished container knows.
     layout_.manifest.table_checksum = found.table_checksum;
+    if (found.lossy.size() == layout_.manifest.lossy.size()) {
+      for (size_t i = 0; i < found.lossy.size(); ++i) {
+        layout_.manifest.lossy[i].relative_error = found.lossy[i].relative_error;
+      }
+    }
     if (found.files.size() == layout_.manifest.files.size()) {
       for (size_t i = 0; i < found.files.size(); ++i) {
         layout_.manifest.files[i].size = found.files[i].size;
@@ -360,7 +367,7 @@ class Writer {
     }
     THIMBLE_CHECK(bytes <= extent.bytes);
     if (std::exchange(extent.bytes, bytes) != bytes) Place(extent.file);
-    pending_.push_back({index, bytes, checksum_.Digest()});
+    pending_.push_back({index, bytes, checksum_.Digest(), source_.Loss()});
   }
 
   // Data first: what the journal names is on the drive.
@@ -435,7 +442,32 @@ class Writer {
     return ends;
   }
 
+  // Adds up what quantising cost, extent by extent in their order.
+  void SumLosses() {
+    std::map<uint32_t, LayerLoss> layers;
+    LayerLoss all = {"in all", {}, {}};
+    for (size_t i = 0; i < layout_.extents.size(); ++i) {
+      const WeightLoss& loss = journal_->Find(i)->loss;
+      const ExtentUse& use = layout_.uses[i];
+      const bool is_expert = use.kind == ExtentUse::Kind::kExpert;
+      if (loss.weights == 0) continue;
+      LayerLoss& layer = layers[use.layer];
+      (is_expert ? layer.experts : layer.trunk).Add(loss);
+      (is_expert ? all.experts : all.trunk).Add(loss);
+    }
+    for (LossyPart& part : layout_.manifest.lossy) {
+      const WeightLoss& loss = part.part == kLossyExperts ? all.experts : all.trunk;
+      part.relative_error = static_cast<float>(loss.Relative());
+    }
+    for (auto& [number, layer] : layers) {
+      layer.name = "layer " + std::to_string(number);
+      losses_.push_back(layer);
+    }
+    if (!losses_.empty()) losses_.push_back(all);
+  }
+
   void Finish() {
+    SumLosses();
     for (size_t i = 0; i < layout_.extents.size(); ++i) {
       layout_.extents[i].checksum = journal_->Find(i)->checksum;
     }
@@ -463,6 +495,7 @@ class Writer {
   const std::filesystem::path dir_;
   ContainerLayout layout_;
   const std::string identity_;
+  ExtentSource& source_;
   ExtentEncoder encoder_;
   const WriteOptions& options_;
   PackObserver* observer_;
@@ -471,6 +504,7 @@ class Writer {
   BlockTail tail_{chunk_};
   std::optional<Journal> journal_;
   Checksum checksum_;
+  std::vector<LayerLoss> losses_;
   std::vector<Journal::Entry> pending_;  // written, perhaps not yet on the drive
   uint64_t unsynced_ = 0;
   uint64_t done_ = 0;

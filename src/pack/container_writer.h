@@ -11,6 +11,7 @@
 #include "format/container.h"
 #include "io/disk_file.h"
 #include "pack/container_layout.h"
+#include "pack/weight_loss.h"
 
 namespace thimble {
 
@@ -21,6 +22,9 @@ class ExtentSource {
   /// Fills `out` with the bytes of an extent from `offset` on, before any coding, which lie inside
   /// it. Called from one thread, each extent front to back.
   virtual void Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) = 0;
+  /// What quantising cost in the extent that is being read, so far; zero where nothing is
+  /// quantised.
+  virtual WeightLoss Loss() const { return {}; }
 };
 
 /// Told of long work as it goes on.
@@ -40,6 +44,11 @@ struct SmallFile {
 struct WriteOptions {
   /// Stores every tensor plain, none coded. What lays the container out looks at it.
   bool raw = false;
+  /// Quantises BF16 experts to MXFP4, which changes the logits. What lays the container out looks
+  /// at it.
+  bool mxfp4_experts = false;
+  /// Quantises the large BF16 matrices of the trunk to eight bits, likewise.
+  bool q8_trunk = false;
   /// Bytes moved at a time, a multiple of 4096: with what the source holds, the memory that writing
   /// takes.
   size_t chunk_bytes = size_t{16} << 20;
@@ -53,12 +62,21 @@ struct WriteOptions {
 
 enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
 
+/// What quantising cost in one layer, or over all.
+struct LayerLoss {
+  std::string name;  // "layer 5"
+  WeightLoss trunk;
+  WeightLoss experts;
+};
+
 /// What a pack or synth has made, or found made.
 struct PackResult {
   WriteOutcome outcome = WriteOutcome::kWritten;
   uint64_t bytes = 0;        // of all data files
   uint64_t plain_bytes = 0;  // the same, were nothing coded
   size_t files = 0;
+  /// Of a container that was written lossy: each layer that was quantised, then all.
+  std::vector<LayerLoss> losses;
 };
 
 /// Writes a container into `dir` (made where it does not exist), in memory that does not depend on

@@ -1,5 +1,6 @@
 #include "pack/journal.h"
 
+#include <bit>
 #include <charconv>
 #include <system_error>
 
@@ -10,9 +11,13 @@
 namespace thimble {
 namespace {
 
+// Exactly, so that a pack that went on sums the same.
+std::string BitsOf(double number) { return FormatChecksum(std::bit_cast<uint64_t>(number)); }
+
 std::string LineOf(const Journal::Entry& entry) {
   const std::string text = std::to_string(entry.extent) + " " + std::to_string(entry.bytes) + " " +
-                           FormatChecksum(entry.checksum);
+                           FormatChecksum(entry.checksum) + " " + BitsOf(entry.loss.differences) +
+                           " " + BitsOf(entry.loss.weights);
   return text + " " + FormatChecksum(ChecksumOf(text)) + "\n";
 }
 
@@ -27,9 +32,12 @@ std::optional<Journal::Entry> ParseLine(std::string_view line) {
     at = end + 1;
     return true;
   };
-  const bool read_all =
-      read(&entry.extent, 10) && read(&entry.bytes, 10) && read(&entry.checksum, 16);
+  uint64_t differences = 0;
+  uint64_t weights = 0;
+  const bool read_all = read(&entry.extent, 10) && read(&entry.bytes, 10) &&
+                        read(&entry.checksum, 16) && read(&differences, 16) && read(&weights, 16);
   if (!read_all) return std::nullopt;
+  entry.loss = {std::bit_cast<double>(differences), std::bit_cast<double>(weights)};
   std::string expected = LineOf(entry);
   expected.pop_back();
   if (line != expected) return std::nullopt;
@@ -40,7 +48,7 @@ std::optional<Journal::Entry> ParseLine(std::string_view line) {
 
 Journal::Journal(const std::filesystem::path& path, const std::string& identity, size_t num_extents)
     : path_(path), entries_(num_extents) {
-  const std::string head = "thimble-journal 2 " + identity + "\n";
+  const std::string head = "thimble-journal 3 " + identity + "\n";
   if (!FileExists(path)) WriteWhole(path, head);
   file_ = std::make_unique<DiskFile>(path);
   if (!file_->TryLock()) {

@@ -10,19 +10,21 @@
 #include <vector>
 
 #include "io/disk_file.h"
+#include "pack/weight_loss.h"
 
 namespace thimble {
 
-/// What a writer of a container has brought to the drive: size and checksum of every extent whose
-/// bytes are there for certain. A text file: a line that names the container, then a line for each
-/// extent, each with a checksum of its own, so that a torn last line is told from a whole one. One
-/// process at a time; locked while open.
+/// What a writer of a container has brought to the drive: size, checksum and loss of every extent
+/// whose bytes are there for certain. A text file: a line that names the container, then a line for
+/// each extent, each with a checksum of its own, so that a torn last line is told from a whole one.
+/// One process at a time; locked while open.
 class Journal {
  public:
   struct Entry {
     size_t extent = 0;
     uint64_t bytes = 0;
     uint64_t checksum = 0;
+    WeightLoss loss = {};  // zero where nothing was quantised
   };
 
   /// Opens or starts the journal at `path`. Error(kUsage) where it is of another container than

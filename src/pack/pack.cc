@@ -9,8 +9,10 @@
 #include "format/checksum.h"
 #include "format/model_config.h"
 #include "format/model_files.h"
+#include "format/published_models.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
+#include "pack/quantizing_source.h"
 #include "pack/snapshot_source.h"
 
 namespace thimble {
@@ -58,6 +60,20 @@ ContainerTensor StoredAs(const TensorSpec& spec, const TensorExtent& extent) {
   return {std::string(spec.name), extent.dtype, extent.rows, extent.cols};
 }
 
+// Changes the configuration among the small files to one with MXFP4 experts, and reads it.
+ModelConfig QuantizeExperts(const std::filesystem::path& model, const ModelConfig& config,
+                            std::vector<SmallFile>* small_files) {
+  if (config.moe.format != WeightFormat::kBF16) {
+    throw Error(ErrorCode::kUsage, model.string() +
+                                       ": expected BF16 experts to quantise, found experts that "
+                                       "are MXFP4 already; leave --experts out");
+  }
+  const auto file = std::ranges::find(*small_files, kConfigFile, &SmallFile::name);
+  THIMBLE_CHECK(file != small_files->end());  // the configuration came from it
+  file->bytes = WithMxfp4Experts(file->bytes);
+  return ParseModelConfig(file->bytes, (model / file->name).string());
+}
+
 }  // namespace
 
 PackResult PackModel(const std::filesystem::path& model,
@@ -72,7 +88,7 @@ PackResult PackModel(const std::filesystem::path& model,
   }
   const ModelConfig config = ReadModelConfig(model);
   const TensorStore store = TensorStore::Open(model, config);
-  const std::vector<SmallFile> small_files = ReadSmallFiles(model);
+  std::vector<SmallFile> small_files = ReadSmallFiles(model);
   LayoutOptions layout_options;
   layout_options.source = FingerprintOf(small_files, store);
   for (size_t i = 1; i < directories.size(); ++i) {
@@ -83,9 +99,19 @@ PackResult PackModel(const std::filesystem::path& model,
                                                            : store.Layer(layer, spec.role));
   };
   layout_options.code = !options.raw;
-  SnapshotSource source(config, store);
-  return WriteContainer(directories[0], LayOutContainer(config, layout_options), small_files,
-                        source, options, observer);
+  ModelConfig stored = config;
+  if (options.mxfp4_experts) {
+    stored = QuantizeExperts(model, config, &small_files);
+    layout_options.lossy = {{std::string(kLossyExperts), std::string(kLossyMxfp4)}};
+  }
+  if (options.q8_trunk) {
+    layout_options.lossy.push_back({std::string(kLossyTrunk), std::string(kLossyQ8)});
+  }
+  layout_options.q8_trunk = options.q8_trunk;
+  ContainerLayout layout = LayOutContainer(stored, layout_options);
+  SnapshotSource snapshot(config, store);
+  QuantizingSource source(stored, layout.manifest, snapshot);
+  return WriteContainer(directories[0], std::move(layout), small_files, source, options, observer);
 }
 
 }  // namespace thimble

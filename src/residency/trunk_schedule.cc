@@ -171,6 +171,7 @@ class Builder {
 WeightFormat TrunkFormat(const TensorExtent& extent) {
   THIMBLE_CHECK(extent.dtype != DType::kU8);
   if (extent.is_coded()) return WeightFormat::kCodedBF16;
+  if (extent.dtype == DType::kQ8) return WeightFormat::kQ8;
   return extent.dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32;
 }
 

@@ -10,7 +10,7 @@ namespace thimble {
 namespace {
 
 TEST(DType, IsReadBackFromItsName) {
-  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kU8}) {
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kU8, DType::kQ8}) {
     EXPECT_EQ(ParseDType(NameOf(dtype)), dtype);
   }
   for (const char* name : {"", "bf16", "F16", "BF16 ", "F3", "I8", "F8_E4M3", "?"}) {
@@ -31,8 +31,10 @@ TEST(WeightMatrix, CutsRowsOfDataAndScales) {
     WeightFormat format;
     size_t row_bytes;
     size_t scale_bytes;
-  } cases[] = {
-      {WeightFormat::kBF16, 192, 0}, {WeightFormat::kF32, 384, 0}, {WeightFormat::kMXFP4, 48, 3}};
+  } cases[] = {{WeightFormat::kBF16, 192, 0},
+               {WeightFormat::kF32, 384, 0},
+               {WeightFormat::kMXFP4, 48, 3},
+               {WeightFormat::kQ8, 102, 0}};
   for (const auto& item : cases) {
     const bool packed = item.format == WeightFormat::kMXFP4;
     const WeightMatrix whole = {item.format, 10, 96, data.data(), packed ? scales.data() : nullptr};
@@ -50,6 +52,12 @@ TEST(WeightMatrix, CutsRowsOfDataAndScales) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(part.scales),
               reinterpret_cast<uintptr_t>(scales.data()) + 3 * item.scale_bytes);
   }
+}
+
+TEST(WeightMatrix, AStoredRowTakesWhatItsViewDoes) {
+  EXPECT_EQ(RowBytesOf(DType::kBF16, 96), 192U);
+  EXPECT_EQ(RowBytesOf(DType::kF32, 3), 12U);
+  EXPECT_EQ(RowBytesOf(DType::kQ8, 96), 102U);
 }
 
 TEST(WeightMatrix, PartOfAPartIsAPart) {

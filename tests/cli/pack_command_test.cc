@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PackCommandTest : public ::testing::Test {
  protected:
@@ -64,6 +65,34 @@ TEST_F(PackCommandTest, ARunComparesWithTheChecksumsWhereToldTo) {
   const auto plain = Program::Run({"run", "-m", model_, "--ids", "1", "--check"});
   EXPECT_EQ(plain.exit_code, 2);
   EXPECT_THAT(plain.err, AllOf(HasSubstr("--check"), HasSubstr("thimble pack")));
+}
+
+TEST_F(PackCommandTest, ALossyContainerSaysSoEverywhere) {
+  std::filesystem::create_directory(dir_ / "linear");
+  CheckpointBuilder::KimiLinear().Write(dir_ / "linear");
+  const std::string linear = dir_ / "linear";
+  const auto pack =
+      Program::Run({"pack", "-m", linear, "-o", packed_, "--experts", "mxfp4", "--trunk", "q8"});
+  ASSERT_EQ(pack.exit_code, 0) << pack.err;
+  EXPECT_THAT(pack.out, AllOf(HasSubstr("lossy: relative error"), HasSubstr("layer 1 "),
+                              HasSubstr("in all ")));
+  const std::string said = "lossy: experts quantised to mxfp4";
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
+              AllOf(HasSubstr(said), HasSubstr("lossy: trunk quantised to q8")));
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_, "--json"}).out,
+              AllOf(HasSubstr("\"lossy\""), HasSubstr("\"part\": \"experts\"")));
+  const std::vector<std::string> plan = {"plan", "-m", packed_, "--drive", "1", "-c", "16"};
+  EXPECT_THAT(Program::Run(plan).out, HasSubstr(said));
+  std::vector<std::string> plan_json = plan;
+  plan_json.push_back("--json");
+  EXPECT_THAT(Program::Run(plan_json).out, HasSubstr("\"part\": \"experts\""));
+  const std::vector<std::string> run = {"run", "-m", packed_, "--ids", "1,2,3", "-n", "2"};
+  EXPECT_THAT(Program::Run(run).err, Not(HasSubstr("lossy")));
+  std::vector<std::string> verbose = run;
+  verbose.push_back("-v");
+  EXPECT_THAT(Program::Run(verbose).err, HasSubstr(said));
+  EXPECT_THAT(Program::Run({"inspect", "-m", linear}).out, Not(HasSubstr("lossy")));
+  EXPECT_EQ(Program::Run({"pack", "-m", linear, "-o", packed_, "--experts", "int3"}).exit_code, 2);
 }
 
 TEST_F(PackCommandTest, WrongUsageIsExplained) {

@@ -222,6 +222,87 @@ TEST_F(ContainerTest, CodedTensors) {
                  [](Json& json) { json["globals"][0]["group_rows"] = 1; });
 }
 
+TEST_F(ContainerTest, WhatIsLossyIsReadAndWrittenAsItIs) {
+  const Json lossy = {{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.104567}};
+  Json json = Manifest();
+  EXPECT_FALSE(json.contains("lossy"));
+  json["lossy"] = {lossy};
+  const ContainerManifest manifest = ParseManifest(json.dump(), "m");
+  ASSERT_EQ(manifest.lossy.size(), 1U);
+  EXPECT_EQ(manifest.lossy[0].part, "experts");
+  EXPECT_EQ(manifest.lossy[0].format, "mxfp4");
+  EXPECT_FLOAT_EQ(manifest.lossy[0].relative_error, 0.104567F);
+  EXPECT_EQ(Json::parse(ManifestText(manifest))["lossy"], Json({lossy}));
+  Json trunk = lossy;
+  trunk["part"] = "trunk";
+  ExpectRejected({"format", "q8"}, [&](Json& edited) { edited["lossy"] = {trunk}; });
+  trunk["format"] = "q8";
+  ExpectRejected({"trunk", "no Q8"}, [&](Json& edited) { edited["lossy"] = {lossy, trunk}; });
+  const auto with = [&](const char* key, const Json& value) {
+    return [=](Json& edited) {
+      edited["lossy"] = {lossy};
+      edited["lossy"][0][key] = value;
+    };
+  };
+  ExpectRejected({"part", "experts"}, with("part", "norms"));
+  ExpectRejected({"format", "mxfp4"}, with("format", "int3"));
+  ExpectRejected({"relative_error"}, with("relative_error", -0.1));
+  ExpectRejected({"part", "once"}, [&](Json& edited) { edited["lossy"] = {lossy, lossy}; });
+}
+
+TEST_F(ContainerTest, ExpertsThatAreCalledQuantisedMustBe) {
+  const auto linear = dir_ / "linear";
+  std::filesystem::create_directory(linear);
+  CheckpointBuilder::KimiLinear().Write(linear);
+  std::filesystem::remove_all(dir());
+  PackModel(linear, {dir()}, {}, nullptr);
+  config_ = ReadModelConfig(dir());
+  ExpectRejected({"quantised", "config.json"}, [](Json& json) {
+    json["lossy"] = {{{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.1}}};
+  });
+}
+
+TEST_F(ContainerTest, Q8Tensors) {
+  std::filesystem::remove_all(dir());
+  WriteOptions options;
+  options.q8_trunk = true;
+  PackModel(dir_ / "model", {dir()}, options, nullptr);
+  size_t quantized = 0;
+  const TensorStore store = TensorStore::Open(dir(), config_);
+  for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+    for (const TensorSpec& spec : LayerTensors(config_, config_.layers[layer])) {
+      const TensorExtent& extent = store.Layer(layer, spec.role);
+      const bool expected = MayBeQuantized(spec.role) && spec.cols % 32 == 0;
+      ASSERT_EQ(extent.dtype == DType::kQ8, expected) << spec.name;
+      if (!expected) continue;
+      EXPECT_EQ(extent.Bytes(), spec.rows * (spec.cols + spec.cols / 16));
+      ++quantized;
+    }
+  }
+  EXPECT_GT(quantized, 20U);
+  EXPECT_EQ(store.Global(TensorRole::kHead).dtype, DType::kBF16);
+  EXPECT_EQ(store.Global(TensorRole::kEmbedding).dtype, DType::kBF16);
+  ExpectRejected({"Q8", "lossy"}, [](Json& json) { json.erase("lossy"); });
+  const auto rename = [](const char* from, const char* to) {
+    return [=](Json& json) {
+      for (Json& tensor : json["layers"][1]["tensors"]) {
+        if (tensor["dtype"] == from) {
+          tensor["dtype"] = to;
+          return;
+        }
+      }
+    };
+  };
+  ExpectRejected({"Q8"}, rename("F32", "Q8"));
+  ExpectRejected({"group_rows"}, [](Json& json) {
+    for (Json& tensor : json["layers"][1]["tensors"]) {
+      if (tensor["dtype"] == "Q8") tensor["group_rows"] = 1;
+    }
+  });
+  ExpectRejected({"model.embed_tokens.weight", "Q8"},
+                 [](Json& json) { json["globals"][0]["dtype"] = "Q8"; });
+}
+
 TEST_F(ContainerTest, TheConfigurationOfAnotherModelIsRefused) {
   const auto other = dir_ / "other";
   std::filesystem::create_directory(other);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "format/model_config.h"
@@ -62,6 +63,17 @@ TEST(PublishedModelsTest, ExpertsMayBeFourBit) {
   const std::string config = PublishedConfig("kimi-linear-48b", overrides);
   EXPECT_EQ(ParseModelConfig(config, "48b").moe.format, WeightFormat::kMXFP4);
   EXPECT_EQ(ConfigOf("kimi-linear-48b").moe.format, WeightFormat::kBF16);
+}
+
+TEST(PublishedModelsTest, AConfigurationIsChangedToMxfp4AndInNothingElse) {
+  const std::string before = PublishedConfig("kimi-linear-48b");
+  const std::string after = WithMxfp4Experts(before);
+  ShapeOverrides overrides;
+  overrides.mxfp4_experts = true;
+  EXPECT_EQ(nlohmann::json::parse(after),
+            nlohmann::json::parse(PublishedConfig("kimi-linear-48b", overrides)));
+  EXPECT_EQ(ParseModelConfig(after, "48b").moe.format, WeightFormat::kMXFP4);
+  ExpectBadModel({"config.json", "object"}, [] { WithMxfp4Experts("[1]"); });
 }
 
 TEST(PublishedModelsTest, KimiLinearHasFortyEightBillionParameters) {

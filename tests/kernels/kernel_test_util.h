@@ -227,6 +227,24 @@ inline void DequantiseMx(TestMatrix& matrix) {
   }
 }
 
+/// Puts the scales of `next_scale` into a Q8 matrix and recomputes `values` in double precision,
+/// element by element: the codes of a row, then a BF16 scale for each 32.
+template <typename NextScale>
+void DequantiseQ8(TestMatrix& matrix, const NextScale& next_scale) {
+  const size_t cols = matrix.view.cols;
+  for (size_t row = 0; row < matrix.view.rows; ++row) {
+    uint8_t* codes = matrix.data.data() + row * (cols + cols / 16);
+    for (size_t group = 0; group < cols / 32; ++group) {
+      const uint16_t scale = next_scale();
+      std::memcpy(codes + cols + 2 * group, &scale, sizeof(scale));
+      for (size_t i = 32 * group; i < 32 * group + 32; ++i) {
+        const double code = codes[i] < 128 ? codes[i] : codes[i] - 256;
+        matrix.values[row * cols + i] = static_cast<float>(code * double{BF16ToFloat(scale)});
+      }
+    }
+  }
+}
+
 inline TestMatrix RandomMatrix(WeightFormat format, size_t rows, size_t cols, uint32_t seed,
                                size_t slack = 0) {
   if (format == WeightFormat::kCodedBF16) {
@@ -234,6 +252,11 @@ inline TestMatrix RandomMatrix(WeightFormat format, size_t rows, size_t cols, ui
   }
   TestMatrix matrix(format, rows, cols, slack);
   std::mt19937 random(seed);
+  if (format == WeightFormat::kQ8) {
+    for (uint8_t& byte : matrix.data) byte = static_cast<uint8_t>(random());
+    DequantiseQ8(matrix, [&] { return static_cast<uint16_t>(0x3a00 + random() % 0x100); });
+    return matrix;
+  }
   if (format == WeightFormat::kMXFP4) {
     for (uint8_t& byte : matrix.data) byte = static_cast<uint8_t>(random());
     for (uint8_t& scale : matrix.scales) scale = static_cast<uint8_t>(118 + random() % 8);

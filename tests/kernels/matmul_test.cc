@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "kernels/kernel_test_util.h"
@@ -14,6 +15,8 @@ std::string FormatName(WeightFormat format) {
       return "F32";
     case WeightFormat::kMXFP4:
       return "MXFP4";
+    case WeightFormat::kQ8:
+      return "Q8";
     case WeightFormat::kCodedBF16:
       return "CodedBF16";
   }
@@ -53,7 +56,10 @@ Floats Multiply(const Kernels& kernels, const WeightMatrix& w, const Activations
 
 class MatMulTest : public testing::TestWithParam<std::tuple<const Kernels*, WeightFormat>> {
  protected:
-  bool Allows(size_t cols) const { return format_ != WeightFormat::kMXFP4 || cols % kMxGroup == 0; }
+  bool HasWholeGroups() const {
+    return format_ == WeightFormat::kMXFP4 || format_ == WeightFormat::kQ8;
+  }
+  bool Allows(size_t cols) const { return !HasWholeGroups() || cols % kMxGroup == 0; }
 
   const Kernels& kernels_ = *std::get<0>(GetParam());
   const WeightFormat format_ = std::get<1>(GetParam());
@@ -95,7 +101,7 @@ TEST_P(MatMulTest, LongRowsSumInPairedOrder) {
 
 TEST_P(MatMulTest, TokenDoesNotDependOnItsNeighbours) {
   constexpr size_t kRows = 19, kMaxTokens = 70;
-  const size_t cols = format_ == WeightFormat::kMXFP4 ? 96 : 101;
+  const size_t cols = HasWholeGroups() ? 96 : 101;
   const TestMatrix w = RandomMatrix(format_, kRows, cols, 5);
   const Activations x(kernels_, kMaxTokens, cols, 6);
   std::vector<float> alone;
@@ -114,7 +120,7 @@ TEST_P(MatMulTest, TokenDoesNotDependOnItsNeighbours) {
 
 TEST_P(MatMulTest, RowsDoNotDependOnTheirNeighbours) {
   constexpr size_t kRows = 37;
-  const size_t cols = format_ == WeightFormat::kMXFP4 ? 64 : 70;
+  const size_t cols = HasWholeGroups() ? 64 : 70;
   const TestMatrix w = RandomMatrix(format_, kRows, cols, 7, 1);
   for (const size_t num_tokens : Sizes{1, 3, 8}) {
     const Activations x(kernels_, num_tokens, cols, 8);
@@ -157,7 +163,7 @@ TEST_P(MatMulTest, DecodesExactly) {
 }
 
 TEST_P(MatMulTest, TransposedSumsInSerialOrder) {
-  if (format_ == WeightFormat::kMXFP4 || format_ == WeightFormat::kCodedBF16)
+  if (HasWholeGroups() || format_ == WeightFormat::kCodedBF16)
     return;  // outside the kernel's contract
   constexpr size_t kRows = 29;
   const Floats x = RandomFloats(kRows, 12);
@@ -176,7 +182,7 @@ TEST_P(MatMulTest, TransposedSumsInSerialOrder) {
 INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest,
                          testing::Combine(testing::ValuesIn(AllKernels()),
                                           testing::Values(WeightFormat::kBF16, WeightFormat::kF32,
-                                                          WeightFormat::kMXFP4,
+                                                          WeightFormat::kMXFP4, WeightFormat::kQ8,
                                                           WeightFormat::kCodedBF16)),
                          [](const auto& param) {
                            return std::string(std::get<0>(param.param)->simd) +
@@ -227,6 +233,28 @@ TEST_P(MxTest, Scale255GivesNaN) {
 }
 
 THIMBLE_INSTANTIATE_FOR_ALL_TARGETS(MxTest);
+
+class Q8Test : public KernelTest {};
+
+// Every code with scales of every magnitude: tiny and subnormal ones, and the largest whose
+// multiples stay finite.
+TEST_P(Q8Test, GivesTheBitsOfItsF32Values) {
+  constexpr size_t kRows = 13, kCols = 160;
+  TestMatrix q8(WeightFormat::kQ8, kRows, kCols, 1);
+  for (size_t i = 0; i < q8.data.size(); ++i) q8.data[i] = static_cast<uint8_t>(i * 7);
+  const std::array<uint16_t, 7> scales = {0, 0x0001, 0x0080, 0x3c81, 0x3f80, 0x4b7f, 0x7b80};
+  size_t next = 0;
+  DequantiseQ8(q8, [&] { return scales[next++ % scales.size()]; });
+  TestMatrix f32(WeightFormat::kF32, kRows, kCols, 0);
+  std::memcpy(f32.data.data(), q8.values.data(), q8.values.size() * sizeof(float));
+  for (const size_t num_tokens : Sizes{1, 2, 4, 9}) {
+    const Activations x(kernels_, num_tokens, kCols, 15);
+    ExpectSameBits(Multiply(kernels_, q8.view, x, 0, num_tokens),
+                   Multiply(kernels_, f32.view, x, 0, num_tokens), "Q8 and F32");
+  }
+}
+
+THIMBLE_INSTANTIATE_FOR_ALL_TARGETS(Q8Test);
 
 class PackTest : public KernelTest {};
 

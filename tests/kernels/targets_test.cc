@@ -14,7 +14,7 @@ class AllOutputs {
     for (const size_t n : Sizes{5, 64, 100, 128}) Kda(n);
     for (const size_t n : Sizes{1, 64, 100}) Mla(n);
     for (const WeightFormat format :
-         {WeightFormat::kBF16, WeightFormat::kF32, WeightFormat::kMXFP4}) {
+         {WeightFormat::kBF16, WeightFormat::kF32, WeightFormat::kMXFP4, WeightFormat::kQ8}) {
       for (const size_t tokens : Sizes{1, 3, 9}) Matrix(format, tokens);
     }
   }

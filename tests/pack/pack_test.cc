@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "engine/engine.h"
 #include "format/container.h"
+#include "io/file.h"
+#include "kernels/kernels.h"
 #include "pack/verify.h"
 #include "support/all_logits.h"
 #include "support/checkpoint_builder.h"
@@ -186,10 +189,10 @@ TEST_F(PackTest, StepsDoNotShowInTheResult) {
 }
 
 // Packs in a child process that is killed at step `n`. False where it got to the end before.
-bool PackAndDie(const std::filesystem::path& model, const std::filesystem::path& to, size_t n) {
+bool PackAndDie(const std::filesystem::path& model, const std::filesystem::path& to, size_t n,
+                WriteOptions options = SmallSteps()) {
   const pid_t child = ::fork();
   if (child == 0) {
-    WriteOptions options = SmallSteps();
     size_t step = 0;
     options.on_step = [&] {
       if (++step == n) ::raise(SIGKILL);
@@ -349,6 +352,237 @@ TEST_F(PackTest, ExpertsSpreadOverSeveralDirectories) {
   EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
   std::filesystem::remove_all(dir_ / "c");
   ExpectBadModel({(dir_ / "c").string(), "missing", "drive"}, [&] { LogitsOf(packed()); });
+}
+
+// ---- experts quantised
+
+class LossyPackTest : public ::testing::Test {
+ protected:
+  LossyPackTest() {
+    std::filesystem::create_directory(model());
+    CheckpointBuilder::KimiLinear().Write(model());
+  }
+
+  std::filesystem::path model() const { return dir_ / "model"; }
+  std::filesystem::path packed() const { return dir_ / "packed"; }
+  static WriteOptions Lossy(WriteOptions options = {}) {
+    options.mxfp4_experts = true;
+    return options;
+  }
+  PackResult Pack(const WriteOptions& options) {
+    return PackModel(model(), {packed()}, options, nullptr);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(LossyPackTest, ExpertsAreStoredAsPublishedMxfp4OnesAreAndMarkedLossy) {
+  const PackResult result = Pack(Lossy());
+  const ModelConfig config = ReadModelConfig(packed());
+  EXPECT_EQ(config.moe.format, WeightFormat::kMXFP4);
+  const TensorStore store = TensorStore::Open(packed(), config);
+  ASSERT_EQ(store.lossy().size(), 1U);
+  EXPECT_EQ(store.lossy()[0].part, "experts");
+  EXPECT_EQ(store.lossy()[0].format, "mxfp4");
+  // Normally distributed weights lose about a tenth.
+  EXPECT_NEAR(store.lossy()[0].relative_error, 0.105, 0.02);
+  ASSERT_GE(result.losses.size(), 2U);
+  EXPECT_EQ(result.losses[0].name, "layer 1");
+  EXPECT_EQ(result.losses.back().name, "in all");
+  EXPECT_NEAR(result.losses.back().experts.Relative(), store.lossy()[0].relative_error, 1e-6);
+  EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
+}
+
+// What the engine computes with is what was quantised: the expert's weights, decoded, are off by
+// the loss that was noted.
+TEST_F(LossyPackTest, DecodedWeightsAreOffByTheNotedLoss) {
+  const PackResult result = Pack(Lossy());
+  const ModelConfig given_config = ReadModelConfig(model());
+  const ModelConfig config = ReadModelConfig(packed());
+  const TensorStore given = TensorStore::Open(model(), given_config);
+  const TensorStore stored = TensorStore::Open(packed(), config);
+  const auto read = [](const TensorStore& store, const ExpertPiece& piece) {
+    std::vector<uint8_t> bytes(piece.bytes);
+    File::Open(store.files()[piece.file].path).ReadAt(piece.offset, bytes.size(), bytes.data());
+    return bytes;
+  };
+  WeightLoss all;
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    if (config.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
+    for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
+      for (const size_t piece : {0U, 2U, 4U}) {
+        const auto elements = read(given, given.Expert(layer, expert)[piece]);
+        const auto codes = read(stored, stored.Expert(layer, expert)[piece]);
+        const auto scales = read(stored, stored.Expert(layer, expert)[piece + 1]);
+        std::vector<float> weights(elements.size() / 2);
+        std::vector<float> decoded(weights.size());
+        ASSERT_EQ(codes.size() * 2, weights.size());
+        BestKernels().decode({WeightFormat::kBF16, 1, weights.size(), elements.data()},
+                             weights.data());
+        BestKernels().decode({WeightFormat::kMXFP4, 1, weights.size(), codes.data(), scales.data()},
+                             decoded.data());
+        for (size_t i = 0; i < weights.size(); ++i) {
+          const double difference = double{decoded[i]} - weights[i];
+          all.Add({difference * difference, double{weights[i]} * weights[i]});
+        }
+      }
+    }
+  }
+  EXPECT_GT(all.differences, 0.0);
+  EXPECT_NEAR(all.Relative(), result.losses.back().experts.Relative(), 1e-12);
+}
+
+TEST_F(LossyPackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {
+  Pack(Lossy());
+  const std::vector<float> exact = LogitsOf(model());
+  const std::vector<float> lossy = LogitsOf(packed());
+  ASSERT_EQ(exact.size(), lossy.size());
+  double differences = 0;
+  double squares = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    differences += std::pow(double{exact[i]} - lossy[i], 2);
+    squares += std::pow(exact[i], 2);
+  }
+  EXPECT_GT(differences, 0.0);
+  EXPECT_LT(std::sqrt(differences / squares), 0.5);
+  for (const size_t threads : {1U, 3U}) {
+    EngineOptions options;
+    options.num_threads = threads;
+    options.prefill_chunk = threads;
+    options.read_mode = ReadMode::kDirect;
+    EXPECT_TRUE(LogitsOf(packed(), options) == lossy);
+  }
+}
+
+TEST_F(LossyPackTest, KilledAtAnyStepItGoesOnAndEvenTheNotedLossIsTheSame) {
+  const PackResult whole = Pack(Lossy());
+  const Files expected = DirectoryBytes(packed());
+  const auto to = dir_ / "killed";
+  size_t deaths = 0;
+  for (size_t n = 40;; n += n) {
+    std::filesystem::remove_all(to);
+    if (!PackAndDie(model(), to, n, Lossy(SmallSteps()))) break;
+    ++deaths;
+    const PackResult resumed = PackModel(model(), {to}, Lossy(SmallSteps()), nullptr);
+    ASSERT_TRUE(DirectoryBytes(to) == expected) << "killed at step " << n;
+    ASSERT_EQ(resumed.losses.size(), whole.losses.size());
+    for (size_t i = 0; i < whole.losses.size(); ++i) {
+      EXPECT_EQ(resumed.losses[i].experts.differences, whole.losses[i].experts.differences);
+      EXPECT_EQ(resumed.losses[i].experts.weights, whole.losses[i].experts.weights);
+    }
+  }
+  EXPECT_GT(deaths, 2U);
+}
+
+TEST_F(LossyPackTest, AnotherChoiceDoesNotGoOnNorPassForTheSame) {
+  ASSERT_TRUE(PackAndDie(model(), packed(), 60, Lossy(SmallSteps())));
+  ExpectError(ErrorCode::kUsage, {packed().string(), "other options"}, [&] { Pack({}); });
+  Pack(Lossy());
+  ExpectError(ErrorCode::kUsage, {packed().string(), "other options"}, [&] { Pack({}); });
+  EXPECT_EQ(Pack(Lossy()).outcome, WriteOutcome::kAlreadyThere);
+}
+
+TEST_F(LossyPackTest, SessionsOfTheSourceDoNotFit) {
+  Pack(Lossy());
+  const auto fingerprint = [](const std::filesystem::path& dir) {
+    const ModelDirectory model = ModelDirectory::Open(dir);
+    EngineOptions options;
+    options.context = 8;
+    return Engine::Open(model, options)->Fingerprint();
+  };
+  EXPECT_NE(fingerprint(model()), fingerprint(packed()));
+}
+
+TEST_F(LossyPackTest, WhatCannotBeQuantisedIsRefused) {
+  const auto k3 = dir_ / "k3";
+  std::filesystem::create_directory(k3);
+  CheckpointBuilder::KimiK3().Write(k3);
+  ExpectError(ErrorCode::kUsage, {k3.string(), "MXFP4 already", "--experts"},
+              [&] { PackModel(k3, {packed()}, Lossy(), nullptr); });
+  EXPECT_FALSE(std::filesystem::exists(packed()));
+  const TensorStore store = TensorStore::Open(model(), ReadModelConfig(model()));
+  const ExpertPiece piece = store.Expert(1, 3)[0];
+  Overwrite(store.files()[piece.file].path, piece.offset + 8, "\x80\x7f");
+  ExpectBadModel({"layer 1, expert 3", "finite"}, [&] { Pack(Lossy()); });
+}
+
+// ---- the trunk quantised
+
+class Q8PackTest : public PackTest {
+ protected:
+  static WriteOptions Q8(WriteOptions options = {}) {
+    options.q8_trunk = true;
+    return options;
+  }
+};
+
+TEST_F(Q8PackTest, TheTrunkIsMarkedLossyAndOffByLittle) {
+  const PackResult result = Pack(Q8());
+  const TensorStore store = TensorStore::Open(packed(), ReadModelConfig(packed()));
+  ASSERT_EQ(store.lossy().size(), 1U);
+  EXPECT_EQ(store.lossy()[0].part, "trunk");
+  EXPECT_EQ(store.lossy()[0].format, "q8");
+  EXPECT_GT(store.lossy()[0].relative_error, 0.002F);
+  EXPECT_LT(store.lossy()[0].relative_error, 0.01F);
+  ASSERT_EQ(result.losses.size(), 6U);  // five layers, and all
+  EXPECT_EQ(result.losses[0].name, "layer 0");
+  EXPECT_EQ(result.losses[0].experts.weights, 0.0);
+  EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
+}
+
+TEST_F(Q8PackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {
+  Pack(Q8());
+  const std::vector<float> exact = LogitsOf(model());
+  const std::vector<float> lossy = LogitsOf(packed());
+  double differences = 0;
+  double squares = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    differences += std::pow(double{exact[i]} - lossy[i], 2);
+    squares += std::pow(exact[i], 2);
+  }
+  EXPECT_GT(differences, 0.0);
+  EXPECT_LT(std::sqrt(differences / squares), 0.2);
+  for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect, ReadMode::kMapped}) {
+    for (const size_t threads : {1U, 3U}) {
+      EngineOptions options;
+      options.num_threads = threads;
+      options.prefill_chunk = threads;
+      options.read_mode = mode;
+      EXPECT_TRUE(LogitsOf(packed(), options) == lossy);
+    }
+  }
+}
+
+TEST_F(Q8PackTest, KilledItGoesOnAndOtherChoicesAreRefused) {
+  Pack(Q8());
+  const Files expected = DirectoryBytes(packed());
+  const auto to = dir_ / "killed";
+  size_t deaths = 0;
+  for (size_t n = 20;; n += n) {
+    std::filesystem::remove_all(to);
+    if (!PackAndDie(model(), to, n, Q8(SmallSteps()))) break;
+    ++deaths;
+    ExpectError(ErrorCode::kUsage, {to.string(), "other options"},
+                [&] { PackModel(model(), {to}, SmallSteps(), nullptr); });
+    PackModel(model(), {to}, Q8(SmallSteps()), nullptr);
+    ASSERT_TRUE(DirectoryBytes(to) == expected) << "killed at step " << n;
+  }
+  EXPECT_GT(deaths, 2U);
+  ExpectError(ErrorCode::kUsage, {"other options"}, [&] { Pack(); });
+  EXPECT_EQ(Pack(Q8()).outcome, WriteOutcome::kAlreadyThere);
+}
+
+TEST_F(Q8PackTest, SessionsOfTheSourceDoNotFit) {
+  const auto exact = dir_ / "exact";
+  PackModel(model(), {exact}, {}, nullptr);
+  Pack(Q8());
+  const auto fingerprint = [](const std::filesystem::path& dir) {
+    const ModelDirectory model = ModelDirectory::Open(dir);
+    EngineOptions options;
+    options.context = 8;
+    return Engine::Open(model, options)->Fingerprint();
+  };
+  EXPECT_NE(fingerprint(exact), fingerprint(packed()));
 }
 
 // ---- verify

@@ -275,6 +275,7 @@ TEST(AlignedRead, CoversTheRangeWithTheFewestBlocks) {
 TEST(TrunkFormat, RefusesBytes) {
   EXPECT_EQ(TrunkFormat({.dtype = DType::kBF16}), WeightFormat::kBF16);
   EXPECT_EQ(TrunkFormat({.dtype = DType::kF32}), WeightFormat::kF32);
+  EXPECT_EQ(TrunkFormat({.dtype = DType::kQ8}), WeightFormat::kQ8);
   ExpectError(ErrorCode::kRuntime, {"internal error"}, [] { TrunkFormat({.dtype = DType::kU8}); });
 }
 
