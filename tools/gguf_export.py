@@ -18,7 +18,8 @@ def main():
     parser.add_argument("model", type=pathlib.Path, help="directory of the model")
     parser.add_argument("output", type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--trunk", choices=("bf16", "q8_0", "f32"), default="bf16",
-                        help="type of the matrices that the model has in BF16; q8_0 rounds")
+                        help="type of the matrices that the model has in BF16. q8_0 rounds; f32, for "
+                             "small models, makes F32 of MXFP4, too: the same numbers")
     parser.add_argument("--size", action="store_true", help="print its bytes, and write nothing")
     options = parser.parse_args()
     try:

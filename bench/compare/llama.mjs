@@ -1,9 +1,12 @@
 // Runs llama.cpp on given tokens and writes figures of the run as JSON.
 // Usage: node llama.mjs REQUEST.json
-// {model, prompt: [ids], forced: [ids], threads, lazy, stats: FILE, logits: FILE}
-//   forced   the tokens that follow the prompt, whatever the logits say; each is evaluated by itself
+// {model, threads, lazy, and either prompts, logits or prompt, forced, stats}
 //   lazy     read weights when they are needed, instead of the whole file at the start
-//   logits   write float32 logits of every position of the prompt, rows of the vocabulary
+//   prompts  lists of ids, each from an empty context
+//   logits   file for float32 logits of every position of every prompt, rows of the vocabulary
+//   prompt   ids, evaluated at once
+//   forced   ids that follow, whatever the logits say; each is evaluated by itself
+//   stats    file for times in seconds and counts of tokens
 // Standard output gets the likeliest token after each step, the first one as soon as it is known.
 import {readFileSync, writeFileSync} from "node:fs";
 import {getLlama, LlamaLogLevel} from "node-llama-cpp";
@@ -20,7 +23,8 @@ const model = await llama.loadModel({
     modelPath: request.model, gpuLayers: 0, useMmap: true, lazyMode: request.lazy,
     ignoreMemorySafetyChecks: true
 });
-const length = request.prompt.length + request.forced.length + 1;
+const length = request.logits ? Math.max(...request.prompts.map((prompt) => prompt.length)) + 1
+    : request.prompt.length + request.forced.length + 1;
 const context = await model.createContext({
     contextSize: length, batchSize: Math.min(length, 512),
     threads: {ideal: request.threads, min: request.threads}, ignoreMemorySafetyChecks: true
@@ -35,12 +39,16 @@ await llama.dispose();
 
 async function writeLogits() {
     const wanted = {generateNext: {logits: true, options: greedy}};
-    const results = await sequence.controlledEvaluate(request.prompt.map((id) => [id, wanted]));
-    const rows = results.map(({next}) => {
-        const row = new Float32Array(next.logits.size);
-        for (const [id, logit] of next.logits) row[id] = logit;
-        return Buffer.from(row.buffer);
-    });
+    const rows = [];
+    for (const prompt of request.prompts) {
+        await sequence.clearHistory();
+        const results = await sequence.controlledEvaluate(prompt.map((id) => [id, wanted]));
+        for (const {next} of results) {
+            const row = new Float32Array(next.logits.size);
+            for (const [id, logit] of next.logits) row[id] = logit;
+            rows.push(Buffer.from(row.buffer));
+        }
+    }
     writeFileSync(request.logits, Buffer.concat(rows));
 }
 

@@ -2,6 +2,7 @@
 Python does at hundreds of megabytes a second without other packages."""
 
 import array
+import math
 import struct
 
 GROUP = 32  # elements of a block of Q8_0 and MXFP4
@@ -43,6 +44,20 @@ def mxfp4(codes, scales):
         result[1 + 2 * i::17] = even.to_bytes(count, "little")
         result[2 + 2 * i::17] = odd.to_bytes(count, "little")
     return result
+
+
+MAGNITUDES = (0, 0.5, 1, 1.5, 2, 3, 4, 6)  # of the codes 0 to 7 of E2M1; 8 to 15: negative
+E2M1 = MAGNITUDES + tuple(-x for x in MAGNITUDES)
+
+
+def mxfp4_f32(codes, scales):
+    """Groups of MXFP4, as checkpoints have them, as F32: the same numbers."""
+    result = array.array("f")
+    for group, scale in enumerate(scales):
+        for byte in codes[16 * group:16 * group + 16]:
+            result.append(math.ldexp(E2M1[byte & 15], scale - 127))
+            result.append(math.ldexp(E2M1[byte >> 4], scale - 127))
+    return result.tobytes()
 
 
 def transposed(data, rows, columns):

@@ -48,7 +48,8 @@ EXPERTS = {"w1": "ffn_gate_exps.weight", "w2": "ffn_down_exps.weight", "w3": "ff
 
 class Exporter:
     """Turns a checkpoint into metadata and tensors. `plain` is the type for the matrices that the
-    checkpoint has in BF16: BF16, Q8_0 (where rows are whole blocks) or F32."""
+    checkpoint has in BF16: BF16, Q8_0 (where rows are whole blocks), or F32, and then MXFP4 becomes
+    F32 too."""
 
     def __init__(self, config, checkpoint, plain):
         self.config, self.checkpoint, self.plain = config, checkpoint, plain
@@ -252,14 +253,17 @@ class Exporter:
             raise BadModel(f"the model has no {matrix} of expert 0 in layer {layer}")
         rows, columns = first.shape
         columns *= 2 if scales else 1
-        type_name = "MXFP4" if scales else self._type_of(columns)
-        convert = None if scales else _converter(first.dtype, type_name)
+        if scales:
+            type_name = "F32" if self.plain == "F32" else "MXFP4"
+            convert = blocks.mxfp4_f32 if self.plain == "F32" else blocks.mxfp4
+        else:
+            type_name = self._type_of(columns)
+            convert = _converter(first.dtype, type_name)
 
         def pieces():
             for expert in range(count):
-                elements, its_scales = self.checkpoint.expert(layer, expert, matrix)
-                yield (blocks.mxfp4(elements.read(), its_scales.read()) if scales
-                       else convert(elements.read()))
+                stored = self.checkpoint.expert(layer, expert, matrix)
+                yield convert(*(part.read() for part in stored if part))
 
         return Tensor(name, [columns, rows, count], type_name, pieces)
 

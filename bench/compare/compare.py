@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Thimble and llama.cpp (npm package node-llama-cpp) on the same weights and tokens, alternately, each
+in a memory cgroup of the same size, starting with nothing in the page cache: Kimi-Linear-48B's shape
+with 4-bit experts. With --fixtures: the logits of both on the fixtures instead."""
+
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
+
+import fixtures  # noqa: E402
+import llama  # noqa: E402
+import perf  # noqa: E402
+from kimi_linear_48b import ids  # noqa: E402
+
+# Measure -> unit, whether more is better.
+MEASURES = {"prompt": ("tokens/s", True), "decode": ("tokens/s", True),
+            "first token": ("s", False), "whole run": ("s", False), "read": ("GB", False),
+            "peak RSS": ("GB", False)}
+
+
+def figures(run, stats):
+    """The measures of a run; both engines write the same fields."""
+    return {"prompt": stats["prompt_tokens"] / stats["prefill_s"],
+            "decode": (stats["generated_tokens"] - 1) / stats["decode_s"],
+            "first token": run.first_output_s, "whole run": run.seconds,
+            "read": run.read_bytes / 1e9, "peak RSS": run.peak / 1e9}
+
+
+def container_bytes(layers, distinct):
+    """Of the model that synth makes, from above."""
+    return 2e9 + layers * (0.1e9 + distinct * 3.8e6)
+
+
+def sizes_of(options):
+    """Layers and stored experts: the whole model only where the disk has room for it twice."""
+    layers = options.layers or 27
+    if options.distinct_experts:
+        return layers, options.distinct_experts
+    options.dir.mkdir(parents=True, exist_ok=True)
+    room = shutil.disk_usage(options.dir).free - perf.KEEP_FREE
+    if room >= 2 * container_bytes(layers, 256):
+        return layers, 256
+    print("the disk has no room for container and GGUF with all experts: SHARED extents, 64 of 256 "
+          "experts stored in the container; the GGUF is whole")
+    return layers, 64
+
+
+def prepare(options):
+    """The container and its GGUF, made where they are not there."""
+    layers, distinct = sizes_of(options)
+    name = f"kimi-linear-{layers}-{distinct}"
+    model = options.dir / name
+    target = options.dir / f"{name}-{options.trunk}.gguf"
+    arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
+    perf.make_model(options.thimble, model, arguments, container_bytes(layers, distinct))
+    if not target.exists():
+        needed = llama.exported_bytes(model, options.trunk)
+        free = shutil.disk_usage(options.dir).free
+        if free - needed < perf.KEEP_FREE:
+            sys.exit(f"{options.dir} has {perf.size(free)} free, expected "
+                     f"{perf.size(needed + perf.KEEP_FREE)} (the GGUF and 20 GB left over): give "
+                     "--dir another drive, or fewer --layers")
+        llama.export(model, target, options.trunk)
+    print(f"{target.name}: {perf.size(target.stat().st_size)}")
+    return model, target
+
+
+def measure(options, engine, model, target):
+    """Rounds of both, alternately. Name of the engine -> its measures, round by round. Both process
+    the same tokens: those that Thimble samples are given to llama.cpp."""
+    limit = perf.parse_size(options.memory)
+    files = [target, *(file for file in model.iterdir() if file.is_file())]
+    results = {"Thimble": [], "llama.cpp": []}
+    for turn in range(options.rounds):
+        prompt = ids(options.prompt, 7 + turn)
+        perf.forget_pages(files)
+        run = perf.Run(options.thimble, [
+            "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
+            options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
+            "--out-ids", "--temp", 1, "-s", turn], limit).need()
+        if run.obstacle and turn == 0:
+            print(f"NOT in a cgroup: {run.obstacle}")
+        results["Thimble"].append(figures(run, run.stats))
+        perf.forget_pages(files)
+        other = engine.run(limit, model=target, prompt=list(map(int, prompt.split(","))),
+                           forced=run.stats["ids"][:-1], threads=options.threads,
+                           lazy=options.lazy)
+        if other.code == 0:
+            results["llama.cpp"].append(figures(other, other.figures))
+        else:
+            print(f"round {turn + 1}: llama.cpp ended with {other.code} after {other.seconds:.0f} s"
+                  f"\n{other.err[-1000:]}", flush=True)
+    return results
+
+
+def meaning(name, ours, theirs):
+    """One sentence: which engine is ahead, and by how much."""
+    unit, more_is_better = MEASURES[name]
+    ratio = ours / theirs if more_is_better else theirs / ours
+    who, factor = ("Thimble", ratio) if ratio >= 1 else ("llama.cpp", 1 / ratio)
+    if factor < 1.03:
+        return f"{name}: no difference to speak of"
+    how = {"tokens/s": "faster", "s": "sooner", "GB": "less"}[unit]
+    return f"{name}: {who} is ahead, {factor:.3g} times {how}"
+
+
+def report(results):
+    rows = []
+    for name, (unit, _) in MEASURES.items():
+        cells = [perf.spread([figures[name] for figures in rounds]) if rounds else "failed"
+                 for rounds in results.values()]
+        rows.append([f"{name}, {unit}", *cells])
+    perf.print_table(["", *results], rows)
+    if all(results.values()):
+        for name in MEASURES:
+            medians = [statistics.median(figures[name] for figures in rounds)
+                       for rounds in results.values()]
+            print(meaning(name, *medians))
+    print("first token: from exec, opening the model included. read: from drives, as the kernel "
+          "counts it.\npeak RSS of llama.cpp counts pages of the mapped file, which the kernel may "
+          "take back; Thimble's is\nmemory of its own.")
+
+
+def main():
+    parser = perf.parser(__doc__)
+    parser.add_argument("--fixtures", action="store_true", help="compare logits, and no speed")
+    parser.add_argument("--memory", default="8.24G", help="of the cgroup, and Thimble's budget")
+    parser.add_argument("--tokens", type=int, default=32, help="decoded after the first")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count()))
+    parser.add_argument("--trunk", choices=("bf16", "q8_0"), default="bf16",
+                        help="type of the GGUF's trunk; q8_0 rounds, and is smaller")
+    parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
+    parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
+    parser.add_argument("--lazy", action="store_true",
+                        help="have llama.cpp read weights when needed, not all at the start")
+    parser.add_argument("--keep", action="store_true", help="leave the models there")
+    options = parser.parse_args()
+    perf.print_head("against llama.cpp", options.thimble)
+    engine = llama.Llama(perf, options.dir / "node")
+    print(engine.version())
+    if options.fixtures:
+        fixtures.compare(options.thimble, engine, options.threads)
+        return
+    model, target = prepare(options)
+    report(measure(options, engine, model, target))
+    if not options.keep:
+        shutil.rmtree(model)
+        target.unlink()
+
+
+if __name__ == "__main__":
+    main()
