@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a model of Kimi-Linear's or Kimi K3's architecture as a GGUF file for llama.cpp: from a
-directory as downloaded, or from a container made with --raw. The same weights: MXFP4 stays MXFP4 and
-BF16 stays BF16, unless --trunk says otherwise. The vocabulary is placeholders: use ids."""
+directory as downloaded, or from a container made with --raw. The same weights: MXFP4 stays MXFP4
+and BF16 stays BF16, unless --trunk says otherwise. The vocabulary is placeholders: use ids."""
 
 import argparse
 import pathlib
@@ -18,8 +18,8 @@ def main():
     parser.add_argument("model", type=pathlib.Path, help="directory of the model")
     parser.add_argument("output", type=pathlib.Path, help="the GGUF file")
     parser.add_argument("--trunk", choices=("bf16", "q8_0", "f32"), default="bf16",
-                        help="type of the matrices that the model has in BF16. q8_0 rounds; f32, for "
-                             "small models, makes F32 of MXFP4, too: the same numbers")
+                        help="type of the matrices that the model has in BF16. q8_0 rounds; f32, "
+                             "for small models, makes F32 of MXFP4, too: the same numbers")
     parser.add_argument("--size", action="store_true", help="print its bytes, and write nothing")
     options = parser.parse_args()
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Thimble and llama.cpp (npm package node-llama-cpp) on the same weights and tokens, alternately, each
-in a memory cgroup of the same size, starting with nothing in the page cache: Kimi-Linear-48B's shape
-with 4-bit experts. With --fixtures: the logits of both on the fixtures instead."""
+"""Thimble and llama.cpp (npm package node-llama-cpp) on the same weights and tokens, alternately,
+each in a memory cgroup of the same size, starting with nothing in the page cache: Kimi-Linear-48B's
+shape with 4-bit experts. With --fixtures: the logits of both on the fixtures instead."""
 
 import os
 import pathlib
@@ -21,6 +21,7 @@ from kimi_linear_48b import ids  # noqa: E402
 MEASURES = {"prompt": ("tokens/s", True), "decode": ("tokens/s", True),
             "first token": ("s", False), "whole run": ("s", False), "read": ("GB", False),
             "peak RSS": ("GB", False)}
+LAYERS, EXPERTS = 27, 256  # of Kimi-Linear-48B
 
 
 def figures(run, stats):
@@ -33,26 +34,27 @@ def figures(run, stats):
 
 def container_bytes(layers, distinct):
     """Of the model that synth makes, from above."""
-    return 2e9 + layers * (0.1e9 + distinct * 3.8e6)
+    return 1.6e9 + layers * 0.12e9 + (layers - 1) * distinct * 3.77e6
 
 
-def sizes_of(options):
-    """Layers and stored experts: the whole model only where the disk has room for it twice."""
-    layers = options.layers or 27
-    if options.distinct_experts:
-        return layers, options.distinct_experts
+def layers_of(options):
+    """As many as asked for; else as many as the disk has room for, twice."""
+    if options.layers or options.distinct_experts:
+        return options.layers or LAYERS
     options.dir.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(options.dir).free - perf.KEEP_FREE
-    if room >= 2 * container_bytes(layers, 256):
-        return layers, 256
-    print("the disk has no room for container and GGUF with all experts: SHARED extents, 64 of 256 "
-          "experts stored in the container; the GGUF is whole")
-    return layers, 64
+    layers = LAYERS
+    while layers > 4 and 2 * container_bytes(layers, EXPERTS) > room:
+        layers -= 1
+    if layers < LAYERS:
+        print(f"the disk has no room for the model and its GGUF: {layers} of {LAYERS} layers, all "
+              f"experts of each; --distinct-experts 64 has all layers, in less room for Thimble")
+    return layers
 
 
 def prepare(options):
     """The container and its GGUF, made where they are not there."""
-    layers, distinct = sizes_of(options)
+    layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
     name = f"kimi-linear-{layers}-{distinct}"
     model = options.dir / name
     target = options.dir / f"{name}-{options.trunk}.gguf"
@@ -140,10 +142,13 @@ def main():
     parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
     parser.add_argument("--lazy", action="store_true",
                         help="have llama.cpp read weights when needed, not all at the start")
+    parser.add_argument("--repack", action="store_true",
+                        help="leave llama.cpp as it comes: it copies MXFP4 into memory, all of it")
     parser.add_argument("--keep", action="store_true", help="leave the models there")
     options = parser.parse_args()
     perf.print_head("against llama.cpp", options.thimble)
-    engine = llama.Llama(perf, options.dir / "node")
+    folder = "node-repack" if options.repack else "node"
+    engine = llama.Llama(options.dir / folder, options.repack)
     print(engine.version())
     if options.fixtures:
         fixtures.compare(options.thimble, engine, options.threads)

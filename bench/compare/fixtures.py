@@ -100,7 +100,8 @@ def compare(thimble, llama, threads):
             failures.check(lines[0][1] <= exactness.TOLERANCE,
                            f"{name}: Thimble's logits are the reference's")
             failures.check(lines[-1][2] <= TOLERANCE,
-                           f"{name}: with one epsilon half of llama.cpp's are Thimble's to {TOLERANCE}")
+                           f"{name}: with one epsilon llama.cpp is within {TOLERANCE} of Thimble, "
+                           "in the median")
     perf.print_table(["difference of logits from the reference's", "positions", "largest", "median",
                       "same likeliest token"], rows)
     print("relative to the largest logit of the prompt. f32, bf16, q8_0: how the GGUF stores the "

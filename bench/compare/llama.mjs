@@ -17,7 +17,7 @@ const seconds = (from) => (performance.now() - from) / 1000;
 
 const llama = await getLlama({
     gpu: false, build: "never", maxThreads: request.threads, progressLogs: false,
-    logLevel: LlamaLogLevel.warn, logger: (_, text) => process.stderr.write(text + "\n")
+    logLevel: LlamaLogLevel.info, logger: (_, text) => process.stderr.write(text + "\n")
 });
 const model = await llama.loadModel({
     modelPath: request.model, gpuLayers: 0, useMmap: true, lazyMode: request.lazy,

@@ -9,7 +9,13 @@ import subprocess
 import sys
 import tempfile
 
+import perf
+
 HERE = pathlib.Path(__file__).resolve().parent
+# The name by which the library looks up the buffers into which it copies weights in another order,
+# MXFP4 among them. Copies are memory of the process: a model larger than memory cannot be run with
+# them. llama.cpp's own programs have --no-repack; the package has no such switch.
+REPACKING = b"ggml_backend_dev_get_extra_bufts\0"
 EXPORT = HERE.parents[1] / "tools" / "gguf_export.py"
 
 
@@ -19,10 +25,11 @@ def unavailable(reason):
 
 
 class Llama:
-    """An installation in a folder outside the tree, made where it is not there."""
+    """An installation in a folder outside the tree, made where it is not there. Without `repack`
+    its library is kept from repacking: it looks for a name that does not exist."""
 
-    def __init__(self, perf, folder):
-        self.perf, self.folder = perf, folder
+    def __init__(self, folder, repack=False):
+        self.folder = folder
         for program in ("node", "npm"):
             if not shutil.which(program):
                 unavailable(f"there is no {program}")
@@ -36,6 +43,17 @@ class Llama:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if result.returncode != 0:
             unavailable(f"npm cannot install it:\n{result.stdout}{result.stderr}")
+        if not repack:
+            self._turn_off_repacking()
+
+    def _turn_off_repacking(self):
+        other = REPACKING.replace(b"extra", b"other")
+        for library in self.folder.glob("node_modules/@node-llama-cpp/*/bins/*/libllama.*so*"):
+            data = library.read_bytes()
+            if data.count(REPACKING) + data.count(other) != 1:
+                sys.exit(f"{library}: expected {REPACKING[:-1].decode()} once: another release of "
+                         "llama.cpp than package.json names? Use --repack")
+            library.write_bytes(data.replace(REPACKING, other))
 
     def version(self):
         package = self.folder / "node_modules" / "node-llama-cpp"
@@ -50,7 +68,7 @@ class Llama:
             asked = pathlib.Path(scratch) / "request.json"
             asked.write_text(json.dumps({"lazy": False, **request, "model": str(request["model"]),
                                          "stats": str(stats)}))
-            run = self.perf.Command(["node", self.folder / "llama.mjs", asked], limit)
+            run = perf.Command(["node", self.folder / "llama.mjs", asked], limit)
             run.figures = json.loads(stats.read_text()) if stats.exists() else {}
         return run
 

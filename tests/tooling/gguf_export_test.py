@@ -156,7 +156,7 @@ class GgufExportTest(unittest.TestCase):
         begin, end = header[key]["data_offsets"]
         expected = floats(data[8 + length + begin:8 + length + end])
         parts = key.split(".")
-        layer, expert = int(parts[parts.index("layers") + 1]), int(parts[parts.index("experts") + 1])
+        layer, expert = (int(parts[parts.index(x) + 1]) for x in ("layers", "experts"))
         matrix = next(part for part in parts if part in ("w1", "w2", "w3"))
         _, source = checkpoint.open_checkpoint(model)
         codes, scales = source.expert(layer, expert, matrix)
