@@ -90,8 +90,7 @@ def measure(options, engine, model, target):
         results["Thimble"].append(figures(run, run.stats))
         perf.forget_pages(files)
         other = engine.run(limit, model=target, prompt=list(map(int, prompt.split(","))),
-                           forced=run.stats["ids"][:-1], threads=options.threads,
-                           lazy=options.lazy)
+                           forced=run.stats["ids"][:-1], threads=options.threads)
         if other.code == 0:
             results["llama.cpp"].append(figures(other, other.figures))
         else:
@@ -140,8 +139,6 @@ def main():
                         help="type of the GGUF's trunk; q8_0 rounds, and is smaller")
     parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
     parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
-    parser.add_argument("--lazy", action="store_true",
-                        help="have llama.cpp read weights when needed, not all at the start")
     parser.add_argument("--repack", action="store_true",
                         help="leave llama.cpp as it comes: it copies MXFP4 into memory, all of it")
     parser.add_argument("--keep", action="store_true", help="leave the models there")

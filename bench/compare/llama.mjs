@@ -1,7 +1,6 @@
 // Runs llama.cpp on given tokens and writes figures of the run as JSON.
 // Usage: node llama.mjs REQUEST.json
-// {model, threads, lazy, and either prompts, logits or prompt, forced, stats}
-//   lazy     read weights when they are needed, instead of the whole file at the start
+// {model, threads, and either prompts, logits or prompt, forced, stats}
 //   prompts  lists of ids, each from an empty context
 //   logits   file for float32 logits of every position of every prompt, rows of the vocabulary
 //   prompt   ids, evaluated at once
@@ -20,8 +19,7 @@ const llama = await getLlama({
     logLevel: LlamaLogLevel.info, logger: (_, text) => process.stderr.write(text + "\n")
 });
 const model = await llama.loadModel({
-    modelPath: request.model, gpuLayers: 0, useMmap: true, lazyMode: request.lazy,
-    ignoreMemorySafetyChecks: true
+    modelPath: request.model, gpuLayers: 0, useMmap: true, ignoreMemorySafetyChecks: true
 });
 const length = request.logits ? Math.max(...request.prompts.map((prompt) => prompt.length)) + 1
     : request.prompt.length + request.forced.length + 1;

@@ -66,7 +66,7 @@ class Llama:
         with tempfile.TemporaryDirectory() as scratch:
             stats = pathlib.Path(scratch) / "stats.json"
             asked = pathlib.Path(scratch) / "request.json"
-            asked.write_text(json.dumps({"lazy": False, **request, "model": str(request["model"]),
+            asked.write_text(json.dumps({**request, "model": str(request["model"]),
                                          "stats": str(stats)}))
             run = perf.Command(["node", self.folder / "llama.mjs", asked], limit)
             run.figures = json.loads(stats.read_text()) if stats.exists() else {}
