@@ -100,12 +100,13 @@ def measure(options, engine, model, target):
 
 
 def meaning(name, ours, theirs):
-    """One sentence: which engine is ahead, and by how much."""
+    """One sentence on a measure of both engines, round by round: who is ahead, and by how much."""
     unit, more_is_better = MEASURES[name]
-    ratio = ours / theirs if more_is_better else theirs / ours
+    if max(ours) >= min(theirs) and max(theirs) >= min(ours):
+        return f"{name}: no difference that is larger than the spread"
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    ratio = ratio if more_is_better else 1 / ratio
     who, factor = ("Thimble", ratio) if ratio >= 1 else ("llama.cpp", 1 / ratio)
-    if factor < 1.03:
-        return f"{name}: no difference to speak of"
     how = {"tokens/s": "faster", "s": "sooner", "GB": "less"}[unit]
     return f"{name}: {who} is ahead, {factor:.3g} times {how}"
 
@@ -119,12 +120,11 @@ def report(results):
     perf.print_table(["", *results], rows)
     if all(results.values()):
         for name in MEASURES:
-            medians = [statistics.median(figures[name] for figures in rounds)
-                       for rounds in results.values()]
-            print(meaning(name, *medians))
-    print("first token: from exec, opening the model included. read: from drives, as the kernel "
-          "counts it.\npeak RSS of llama.cpp counts pages of the mapped file, which the kernel may "
-          "take back; Thimble's is\nmemory of its own.")
+            print(meaning(name, *([figures[name] for figures in rounds]
+                                  for rounds in results.values())))
+    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, from "
+          "exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp counts "
+          "pages of the mapped\nfile, which the kernel may take back; Thimble's is memory of its own.")
 
 
 def main():
