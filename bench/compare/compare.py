@@ -122,9 +122,10 @@ def report(results):
         for name in MEASURES:
             print(meaning(name, *([figures[name] for figures in rounds]
                                   for rounds in results.values())))
-    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, from "
-          "exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp counts "
-          "pages of the mapped\nfile, which the kernel may take back; Thimble's is memory of its own.")
+    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, "
+          "from exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
+          "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory of "
+          "its own.")
 
 
 def main():
