@@ -124,8 +124,8 @@ def report(results):
                                   for rounds in results.values())))
     print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, "
           "from exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
-          "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory of "
-          "its own.")
+          "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory "
+          "of its own.")
 
 
 def main():
