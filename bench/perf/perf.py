@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -167,46 +168,73 @@ class MemoryCgroup:
 # ---- runs
 
 
-class Run:
-    """One finished run of thimble: exit code, seconds, peak as the kernel told its parent, the
-    figures of --stats, what it printed, and the cgroup's figures."""
+class Command:
+    """One finished run of a program: exit code, seconds, seconds until its first output, peak and
+    bytes read from drives as the kernel told its parent (none of both where it was watched), what
+    it printed, and the cgroup's figures."""
+
+    def __init__(self, command, limit=None, watch=None):
+        self.peak = self.read_bytes = 0
+        self.first_output_s = None
+        chunks = []
+        cgroup = MemoryCgroup(limit) if limit else None
+        start = time.monotonic()
+
+        def collect(pipe):
+            for chunk in iter(lambda: pipe.read1(), b""):
+                self.first_output_s = self.first_output_s or time.monotonic() - start
+                chunks.append(chunk)
+
+        with tempfile.TemporaryFile("w+") as err:
+            process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=err,
+                                       preexec_fn=cgroup.enter if cgroup else None)
+            reader = threading.Thread(target=collect, args=(process.stdout,))
+            reader.start()
+            while watch and process.poll() is None:
+                watch(process.pid)
+            if watch:
+                self.code = process.wait()
+            else:
+                _, status, usage = os.wait4(process.pid, 0)
+                self.code = process.returncode = os.waitstatus_to_exitcode(status)
+                self.peak, self.read_bytes = usage.ru_maxrss * 1024, usage.ru_inblock * 512
+            self.seconds = time.monotonic() - start
+            reader.join()
+            process.stdout.close()
+            err.seek(0)
+            self.out, self.err = b"".join(chunks).decode(), err.read()
+        self.cgroup = cgroup.figures() if cgroup else None
+        self.obstacle = cgroup.obstacle if cgroup else None
+        if cgroup:
+            cgroup.close()
+
+
+class Run(Command):
+    """One finished run of thimble, with the figures of --stats."""
 
     def __init__(self, thimble, arguments, limit=None, watch=None):
         with tempfile.TemporaryDirectory() as scratch:
-            scratch = pathlib.Path(scratch)
-            stats = scratch / "stats.json"
-            command = [str(thimble), *map(str, arguments)]
+            stats = pathlib.Path(scratch) / "stats.json"
+            command = [thimble, *arguments]
             if arguments[0] == "run":
-                command += ["--stats", str(stats)]
-            cgroup = MemoryCgroup(limit) if limit else None
-            start = time.monotonic()
-            with open(scratch / "out", "w+") as out, open(scratch / "err", "w+") as err:
-                process = subprocess.Popen(command, stdout=out, stderr=err,
-                                           preexec_fn=cgroup.enter if cgroup else None)
-                while watch and process.poll() is None:
-                    watch(process.pid)
-                if watch:
-                    self.code, usage = process.wait(), None
-                else:
-                    _, status, usage = os.wait4(process.pid, 0)
-                    self.code = process.returncode = os.waitstatus_to_exitcode(status)
-                self.seconds = time.monotonic() - start
-                out.seek(0)
-                err.seek(0)
-                self.out, self.err = out.read(), err.read()
+                command += ["--stats", stats]
+            super().__init__(command, limit, watch)
             self.stats = json.loads(stats.read_text()) if stats.exists() else {}
-            self.peak = max(usage.ru_maxrss * 1024 if usage else 0,
-                            self.stats.get("peak_rss_bytes", 0))
-            self.cgroup = cgroup.figures() if cgroup else None
-            self.obstacle = cgroup.obstacle if cgroup else None
-            if cgroup:
-                cgroup.close()
+        self.peak = max(self.peak, self.stats.get("peak_rss_bytes", 0))
 
     def need(self):
         """This run, or the end of the script where it failed."""
         if self.code != 0:
             sys.exit(f"thimble ended with {self.code}:\n{self.err}")
         return self
+
+
+def forget_pages(files):
+    """Has the kernel drop what it keeps of these files, so that the next run reads them again."""
+    for file in files:
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def plan(thimble, arguments):

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Thimble and llama.cpp (npm package node-llama-cpp) on the same weights and tokens, alternately,
+each in a memory cgroup of the same size, starting with nothing in the page cache: Kimi-Linear-48B's
+shape with 4-bit experts. With --fixtures: the logits of both on the fixtures instead."""
+
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
+
+import fixtures  # noqa: E402
+import llama  # noqa: E402
+import perf  # noqa: E402
+from kimi_linear_48b import ids  # noqa: E402
+
+# Measure -> unit, whether more is better.
+MEASURES = {"prompt": ("tokens/s", True), "decode": ("tokens/s", True),
+            "first token": ("s", False), "whole run": ("s", False), "read": ("GB", False),
+            "peak RSS": ("GB", False)}
+LAYERS, EXPERTS = 27, 256  # of Kimi-Linear-48B
+
+
+def figures(run, stats):
+    """The measures of a run; both engines write the same fields."""
+    return {"prompt": stats["prompt_tokens"] / stats["prefill_s"],
+            "decode": (stats["generated_tokens"] - 1) / stats["decode_s"],
+            "first token": run.first_output_s, "whole run": run.seconds,
+            "read": run.read_bytes / 1e9, "peak RSS": run.peak / 1e9}
+
+
+def container_bytes(layers, distinct):
+    """Of the model that synth makes, from above."""
+    return 1.6e9 + layers * 0.12e9 + (layers - 1) * distinct * 3.77e6
+
+
+def layers_of(options):
+    """As many as asked for; else as many as the disk has room for, twice."""
+    if options.layers or options.distinct_experts:
+        return options.layers or LAYERS
+    options.dir.mkdir(parents=True, exist_ok=True)
+    room = shutil.disk_usage(options.dir).free - perf.KEEP_FREE
+    layers = LAYERS
+    while layers > 4 and 2 * container_bytes(layers, EXPERTS) > room:
+        layers -= 1
+    if layers < LAYERS:
+        print(f"the disk has no room for the model and its GGUF: {layers} of {LAYERS} layers, all "
+              f"experts of each; --distinct-experts 64 has all layers, in less room for Thimble")
+    return layers
+
+
+def prepare(options):
+    """The container and its GGUF, made where they are not there."""
+    layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
+    name = f"kimi-linear-{layers}-{distinct}"
+    model = options.dir / name
+    target = options.dir / f"{name}-{options.trunk}.gguf"
+    arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
+    perf.make_model(options.thimble, model, arguments, container_bytes(layers, distinct))
+    if not target.exists():
+        needed = llama.exported_bytes(model, options.trunk)
+        free = shutil.disk_usage(options.dir).free
+        if free - needed < perf.KEEP_FREE:
+            sys.exit(f"{options.dir} has {perf.size(free)} free, expected "
+                     f"{perf.size(needed + perf.KEEP_FREE)} (the GGUF and 20 GB left over): give "
+                     "--dir another drive, or fewer --layers")
+        llama.export(model, target, options.trunk)
+    print(f"{target.name}: {perf.size(target.stat().st_size)}")
+    return model, target
+
+
+def measure(options, engine, model, target):
+    """Rounds of both, alternately. Name of the engine -> its measures, round by round. Both process
+    the same tokens: those that Thimble samples are given to llama.cpp."""
+    limit = perf.parse_size(options.memory)
+    files = [target, *(file for file in model.iterdir() if file.is_file())]
+    results = {"Thimble": [], "llama.cpp": []}
+    for turn in range(options.rounds):
+        prompt = ids(options.prompt, 7 + turn)
+        perf.forget_pages(files)
+        run = perf.Run(options.thimble, [
+            "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
+            options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
+            "--out-ids", "--temp", 1, "-s", turn], limit).need()
+        if run.obstacle and turn == 0:
+            print(f"NOT in a cgroup: {run.obstacle}")
+        results["Thimble"].append(figures(run, run.stats))
+        perf.forget_pages(files)
+        other = engine.run(limit, model=target, prompt=list(map(int, prompt.split(","))),
+                           forced=run.stats["ids"][:-1], threads=options.threads)
+        if other.code == 0:
+            results["llama.cpp"].append(figures(other, other.figures))
+        else:
+            print(f"round {turn + 1}: llama.cpp ended with {other.code} after {other.seconds:.0f} s"
+                  f"\n{other.err[-1000:]}", flush=True)
+    return results
+
+
+def meaning(name, ours, theirs):
+    """One sentence on a measure of both engines, round by round: who is ahead, and by how much."""
+    unit, more_is_better = MEASURES[name]
+    if max(ours) >= min(theirs) and max(theirs) >= min(ours):
+        return f"{name}: no difference that is larger than the spread"
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    ratio = ratio if more_is_better else 1 / ratio
+    who, factor = ("Thimble", ratio) if ratio >= 1 else ("llama.cpp", 1 / ratio)
+    how = {"tokens/s": "faster", "s": "sooner", "GB": "less"}[unit]
+    return f"{name}: {who} is ahead, {factor:.3g} times {how}"
+
+
+def report(results):
+    rows = []
+    for name, (unit, _) in MEASURES.items():
+        cells = [perf.spread([figures[name] for figures in rounds]) if rounds else "failed"
+                 for rounds in results.values()]
+        rows.append([f"{name}, {unit}", *cells])
+    perf.print_table(["", *results], rows)
+    if all(results.values()):
+        for name in MEASURES:
+            print(meaning(name, *([figures[name] for figures in rounds]
+                                  for rounds in results.values())))
+    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, "
+          "from exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
+          "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory "
+          "of its own.")
+
+
+def main():
+    parser = perf.parser(__doc__)
+    parser.add_argument("--fixtures", action="store_true", help="compare logits, and no speed")
+    parser.add_argument("--memory", default="8.24G", help="of the cgroup, and Thimble's budget")
+    parser.add_argument("--tokens", type=int, default=32, help="decoded after the first")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count()))
+    parser.add_argument("--trunk", choices=("bf16", "q8_0"), default="bf16",
+                        help="type of the GGUF's trunk; q8_0 rounds, and is smaller")
+    parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
+    parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
+    parser.add_argument("--repack", action="store_true",
+                        help="leave llama.cpp as it comes: it copies MXFP4 into memory, all of it")
+    parser.add_argument("--keep", action="store_true", help="leave the models there")
+    options = parser.parse_args()
+    perf.print_head("against llama.cpp", options.thimble)
+    folder = "node-repack" if options.repack else "node"
+    engine = llama.Llama(options.dir / folder, options.repack)
+    print(engine.version())
+    if options.fixtures:
+        fixtures.compare(options.thimble, engine, options.threads)
+        return
+    model, target = prepare(options)
+    report(measure(options, engine, model, target))
+    if not options.keep:
+        shutil.rmtree(model)
+        target.unlink()
+
+
+if __name__ == "__main__":
+    main()
