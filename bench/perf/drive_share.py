@@ -31,7 +31,8 @@ class SequentialReader:
                        for offset in range(0, os.fstat(descriptor).st_size - block_bytes + 1,
                                            block_bytes)]
         # In large pages, as the engine's: the kernel pins what a direct read fills page by page.
-        memory = mmap.mmap(-1, block_bytes * depth)
+        # Shared memory, which is Python's default, has small ones.
+        memory = mmap.mmap(-1, block_bytes * depth, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE)
         self.buffers = [memoryview(memory)[i * block_bytes:(i + 1) * block_bytes]
                         for i in range(depth)]
