@@ -1,8 +1,10 @@
 #include "pack/synth.h"
 
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "base/cpu_topology.h"
@@ -50,9 +52,18 @@ class SynthSource : public ExtentSource {
                                               : manifest_.layers[use.layer].tensors[use.item];
     const StreamKey key = {seed_, is_global ? ~uint64_t{0} : use.layer,
                            static_cast<uint64_t>(spec.role)};
-    generator_.Fill(key, DistributionOf(spec),
-                    {stored.dtype, offset / SizeOf(stored.dtype), uint64_t{spec.rows} * spec.cols},
-                    out);
+    const uint64_t num_elements = uint64_t{spec.rows} * spec.cols;
+    const size_t width = SizeOf(stored.dtype);
+    const size_t skipped = offset % width;
+    const auto fill = [&](std::span<std::byte> elements) {
+      generator_.Fill(key, DistributionOf(spec), {stored.dtype, offset / width, num_elements},
+                      elements);
+    };
+    if (skipped == 0 && out.size() % width == 0) return fill(out);
+    // Coded tensors before this one make pieces begin and end within an element.
+    whole_.resize(RoundUp(skipped + out.size(), width));
+    fill(whole_);
+    std::memcpy(out.data(), whole_.data() + skipped, out.size());
   }
 
  private:
@@ -92,6 +103,7 @@ class SynthSource : public ExtentSource {
   uint64_t seed_;
   ThreadPool pool_;
   WeightGenerator generator_{pool_};
+  std::vector<std::byte> whole_;  // elements of a piece that cuts some
 };
 
 }  // namespace

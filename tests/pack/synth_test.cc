@@ -31,10 +31,13 @@ TEST(SynthTest, SameSeedSameBytes) {
   TempDir dir;
   SynthOptions synth = Small();
   SynthesizeModel(synth, dir / "a", {}, nullptr);
-  WriteOptions small_steps;
-  small_steps.chunk_bytes = 3 * 4096;
-  SynthesizeModel(synth, dir / "b", small_steps, nullptr);
-  EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(dir / "b"));
+  for (const size_t pages : {1, 3}) {
+    WriteOptions small_steps;
+    small_steps.chunk_bytes = pages * 4096;
+    const auto other = dir / ("b" + std::to_string(pages));
+    SynthesizeModel(synth, other, small_steps, nullptr);
+    EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(other)) << pages << " pages at a time";
+  }
   EXPECT_EQ(VerifyModel(dir / "a", nullptr).num_damaged, 0U);
   synth.seed = 4;
   SynthesizeModel(synth, dir / "c", {}, nullptr);
@@ -128,7 +131,7 @@ TEST(SynthTest, PartsOfATensorAreThoseOfTheWhole) {
 
 // Codes and scales together have the deviation asked for, and use the range of E2M1.
 TEST(SynthTest, Mxfp4WeightsHaveTheDeviationAskedFor) {
-  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  constexpr double kSizes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   ThreadPool pool(1);
   WeightGenerator generator(pool);
   const StreamKey key = {5, 6, 7};
@@ -142,7 +145,7 @@ TEST(SynthTest, Mxfp4WeightsHaveTheDeviationAskedFor) {
     const double scale = std::ldexp(1.0, static_cast<int>(scales[i / 16]) - 127);
     for (const int shift : {0, 4}) {
       const auto code = static_cast<size_t>(codes[i] >> shift) & 7;
-      sum += std::pow(kMagnitudes[code] * scale, 2);
+      sum += std::pow(kSizes[code] * scale, 2);
       num_full += code == 7 ? 1 : 0;
     }
   }
