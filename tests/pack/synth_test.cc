@@ -31,19 +31,30 @@ TEST(SynthTest, SameSeedSameBytes) {
   TempDir dir;
   SynthOptions synth = Small();
   SynthesizeModel(synth, dir / "a", {}, nullptr);
-  for (const size_t pages : {1, 3}) {
-    WriteOptions small_steps;
-    small_steps.chunk_bytes = pages * 4096;
-    const auto other = dir / ("b" + std::to_string(pages));
-    SynthesizeModel(synth, other, small_steps, nullptr);
-    EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(other)) << pages << " pages at a time";
-  }
+  WriteOptions small_steps;
+  small_steps.chunk_bytes = 3 * 4096;
+  SynthesizeModel(synth, dir / "b", small_steps, nullptr);
+  EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(dir / "b"));
   EXPECT_EQ(VerifyModel(dir / "a", nullptr).num_damaged, 0U);
   synth.seed = 4;
   SynthesizeModel(synth, dir / "c", {}, nullptr);
   EXPECT_FALSE(ReadBytes(dir / "a" / "core.bin") == ReadBytes(dir / "c" / "core.bin"));
   ExpectError(ErrorCode::kUsage, {"another model"},
               [&] { SynthesizeModel(synth, dir / "a", {}, nullptr); });
+}
+
+// A coded tensor may end at an odd byte: what is written at a time then ends within an element of
+// the next one. With this seed it does.
+TEST(SynthTest, PiecesMayCutElements) {
+  TempDir dir;
+  SynthOptions synth = Small();
+  synth.shape.layers = 4;
+  synth.seed = 2;
+  SynthesizeModel(synth, dir / "a", {}, nullptr);
+  WriteOptions pages;
+  pages.chunk_bytes = 4096;
+  SynthesizeModel(synth, dir / "b", pages, nullptr);
+  EXPECT_TRUE(DirectoryBytes(dir / "a") == DirectoryBytes(dir / "b"));
 }
 
 TEST(SynthTest, ExpertsAloneCanBeShared) {
