@@ -170,13 +170,11 @@ void AddBenchCommand(CLI::App& program) {
       "bench", "Measure kernels, drive and model beside the limits of this machine");
   app.footer(
       "kernels: products of each stored format, KDA and MLA, beside a loop that reads memory and "
-      "one "
-      "of multiply-adds.\n"
+      "one of multiply-adds.\n"
       "io: the engine's reader, in order and an expert at a time, beside plain direct reads.\n"
       "decode, prefill: tokens a second of the model, and whether drive or cores set the pace.\n"
       "Results are compared with plain ones before anything is timed. Figures are medians, least "
-      "and "
-      "most in brackets, then the share of what the machine did meanwhile.");
+      "and most in brackets, then the share of what the machine did meanwhile.");
   app.add_option("part", options->part, "What to measure (default: all)")
       ->type_name("kernels|io|decode|prefill")
       ->check(CLI::IsMember({"kernels", "io", "decode", "prefill"}));
