@@ -181,14 +181,14 @@ struct Q8Row {
   template <class Part>
   HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
     const hn::Rebind<uint16_t, decltype(kU)> narrow;
-    const hn::RebindToSigned<decltype(kU)> kI;
+    const hn::RebindToSigned<decltype(kU)> whole;
     uint16_t pairs[kVector];
     std::memcpy(pairs, codes + g * kGroup + p * sizeof(pairs), sizeof(pairs));
     U words = hn::PromoteTo(kU, hn::LoadU(narrow, pairs));
     KeepInRegister(words);
     const V scale = BroadcastBF16(scales + g * sizeof(uint16_t));
-    const auto low = hn::ShiftRight<24>(hn::BitCast(kI, hn::ShiftLeft<24>(words)));
-    const auto high = hn::ShiftRight<24>(hn::BitCast(kI, hn::ShiftLeft<16>(words)));
+    const auto low = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<24>(words)));
+    const auto high = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<16>(words)));
     even = hn::Mul(hn::ConvertTo(kF, low), scale);
     odd = hn::Mul(hn::ConvertTo(kF, high), scale);
   }

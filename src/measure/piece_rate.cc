@@ -21,8 +21,8 @@ double MedianSeconds(size_t thread, std::chrono::milliseconds time, const PieceW
     work(thread, count);
     seconds[count++] = std::chrono::duration<double>(Clock::now() - start).count();
   } while (count < kMaxPieces && Clock::now() < end);
-  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(count / 2);
-  std::nth_element(seconds.begin(), middle, seconds.begin() + static_cast<ptrdiff_t>(count));
+  double* const middle = seconds.data() + count / 2;
+  std::nth_element(seconds.data(), middle, seconds.data() + count);
   return *middle;
 }
 

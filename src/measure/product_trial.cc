@@ -17,13 +17,14 @@ uint64_t ProductTrial::BufferBytes(size_t cols, size_t max_tokens, size_t max_th
 
 ProductTrial::ProductTrial(const StoredMatrix& matrix, size_t max_tokens, size_t max_threads,
                            MemoryBudget& budget)
-    : matrix_(matrix), max_tokens_(max_tokens) {
+    : matrix_(matrix),
+      max_tokens_(max_tokens),
+      buffer_(budget, "activations to measure by",
+              BufferBytes(matrix.view().cols, max_tokens, max_threads)),
+      inputs_(reinterpret_cast<float*>(buffer_.data())),
+      packed_(inputs_ + max_tokens * PackedCols(matrix.view().cols)),
+      outputs_(packed_ + max_tokens * PackedCols(matrix.view().cols)) {
   const size_t cols = matrix.view().cols;
-  const size_t input_floats = max_tokens * PackedCols(cols);
-  buffer_ = Buffer(budget, "activations to measure by", BufferBytes(cols, max_tokens, max_threads));
-  inputs_ = reinterpret_cast<float*>(buffer_.data());
-  packed_ = inputs_ + input_floats;
-  outputs_ = packed_ + input_floats;
   std::mt19937 random(2);
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
   for (size_t i = 0; i < max_tokens * cols; ++i) inputs_[i] = uniform(random);
