@@ -4,7 +4,6 @@
 // many tokens report the share of the peak of fused multiply-adds.
 
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +18,9 @@
 #include <vector>
 
 #include "base/coded_bf16.h"
+#include "base/thread_pool.h"
 #include "kernels/kernels.h"
+#include "measure/machine_limits.h"
 
 namespace thimble {
 namespace {
@@ -33,77 +34,20 @@ void InParallel(size_t num_threads, const std::function<void(size_t)>& work) {
   work(0);
 }
 
-/// Seconds of the fastest of several runs: the limit is what the machine can do when undisturbed.
-double BestSeconds(const std::function<void()>& work) {
-  double best = 1e9;
-  for (int run = 0; run < 7; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    best = std::min(best, taken.count());
-  }
-  return best;
-}
+constexpr std::chrono::milliseconds kLimitTime{100};
 
 /// Far beyond any cache.
 constexpr size_t kReadBytes = size_t{384} << 20;
 
-uint64_t SumOfLines(const uint64_t* words, size_t count) {
-  uint64_t sum[4] = {};
-  for (size_t i = 0; i + 32 <= count; i += 32) {
-    for (size_t k = 0; k < 4; ++k) sum[k] += words[i + 8 * k];
-  }
-  return sum[0] + sum[1] + sum[2] + sum[3];
+double ReadLimit(size_t num_threads) {
+  static const std::vector<std::byte> memory(kReadBytes, std::byte{1});
+  ThreadPool pool(num_threads);
+  return ReadBandwidth(pool, memory, kLimitTime);
 }
 
-double ReadBandwidth(size_t num_threads) {
-  static const std::vector<uint64_t> words(kReadBytes / 8, 1);
-  const size_t share = words.size() / num_threads;
-  const double seconds = BestSeconds([&] {
-    InParallel(num_threads, [&](size_t i) {
-      benchmark::DoNotOptimize(SumOfLines(words.data() + i * share, share));
-    });
-  });
-  return static_cast<double>(kReadBytes) / seconds;
-}
-
-constexpr size_t kPeakSteps = 1 << 22;
-
-/// Ten chains of fused multiply-adds: enough to hide their latency. Returns operations done.
-__attribute__((target("avx512f"))) double ChainsOf512Bits() {
-  __m512 chain[10];
-  for (__m512& c : chain) c = _mm512_set1_ps(1.0f);
-  const __m512 factor = _mm512_set1_ps(0.5f);
-  for (size_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 10
-    for (int k = 0; k < 10; ++k) chain[k] = _mm512_fmadd_ps(chain[k], factor, factor);
-  }
-  for (__m512& c : chain) benchmark::DoNotOptimize(c);
-  return 2.0 * 16 * 10 * kPeakSteps;
-}
-
-__attribute__((target("avx2,fma"))) double ChainsOf256Bits() {
-  __m256 chain[10];
-  for (__m256& c : chain) c = _mm256_set1_ps(1.0f);
-  const __m256 factor = _mm256_set1_ps(0.5f);
-  for (size_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 10
-    for (int k = 0; k < 10; ++k) chain[k] = _mm256_fmadd_ps(chain[k], factor, factor);
-  }
-  for (__m256& c : chain) benchmark::DoNotOptimize(c);
-  return 2.0 * 8 * 10 * kPeakSteps;
-}
-
-double PeakFlops(size_t num_threads) {
-  const auto chains = __builtin_cpu_supports("avx512f") ? ChainsOf512Bits : ChainsOf256Bits;
-  double operations = 0;
-  const double seconds = BestSeconds([&] {
-    InParallel(num_threads, [&](size_t i) {
-      const double done = chains();
-      if (i == 0) operations = done * static_cast<double>(num_threads);
-    });
-  });
-  return operations / seconds;
+double FlopsLimit(size_t num_threads) {
+  ThreadPool pool(num_threads);
+  return PeakFlops(pool, kLimitTime);
 }
 
 // ---- products
@@ -199,7 +143,7 @@ struct Product {
 };
 
 void ReportBandwidth(benchmark::State& state, size_t bytes, size_t num_threads) {
-  const double limit = ReadBandwidth(num_threads);
+  const double limit = ReadLimit(num_threads);
   const double done = static_cast<double>(bytes) * static_cast<double>(state.iterations());
   state.counters["bytes/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);
   state.counters["limit"] = limit;
@@ -219,7 +163,7 @@ void MatMulTokens(benchmark::State& state, WeightFormat format, size_t rows, siz
   product.Verify();
   const size_t num_threads = static_cast<size_t>(state.range(0));
   for (auto _ : state) product.Run(num_threads);
-  const double limit = PeakFlops(num_threads);
+  const double limit = FlopsLimit(num_threads);
   const double done = 2.0 * static_cast<double>(rows * cols * product.tokens) *
                       static_cast<double>(state.iterations());
   state.counters["flop/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);

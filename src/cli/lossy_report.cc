@@ -9,8 +9,7 @@ std::string LossyText(const std::vector<LossyPart>& parts) {
   for (const LossyPart& part : parts) {
     text += fmt::format(
         "lossy: {} quantised to {} when it was packed (relative error {:.3g} %): its logits are "
-        "not "
-        "those of its source\n",
+        "not those of its source\n",
         part.part, part.format, 100 * part.relative_error);
   }
   return text;

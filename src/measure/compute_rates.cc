@@ -6,18 +6,17 @@
 namespace thimble {
 namespace {
 
-// Rows as long as the trunk's, as many of them as fill more than a core's share of most caches.
-constexpr size_t kCols = 4096;
+// More than a core's share of most caches.
 constexpr uint64_t kWeightBytes = 64 * kMiB;
 constexpr size_t kBatch = 32;  // tokens of a wide sweep
 constexpr auto kMeasureTime = std::chrono::milliseconds(12);
 
 WeightRate Measure(WeightFormat format, ThreadPool& pool) {
   MemoryBudget budget(256 * kMiB);
-  const StoredMatrix matrix(format, kWeightBytes, kCols, budget);
+  const StoredMatrix matrix(format, kWeightBytes, kMeasuredCols, budget);
   ProductTrial trial(matrix, kBatch, pool.num_threads(), budget);
   return {trial.BytesPerRow() * trial.RowsPerSecond(pool, 1, kMeasureTime),
-          2.0 * kCols * kBatch * trial.RowsPerSecond(pool, kBatch, kMeasureTime)};
+          2.0 * kMeasuredCols * kBatch * trial.RowsPerSecond(pool, kBatch, kMeasureTime)};
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kRowCols = 4096;
 constexpr size_t kTokens[] = {4, 64, 512};
 constexpr size_t kMostTokens = 512;
 // A thread's share of states must exceed the cache of its core, too.
@@ -38,7 +37,7 @@ class KernelBench {
   }
 
   void Products(const NamedFormat& format) {
-    const StoredMatrix matrix(format.format, options_.bytes, kRowCols, budget_);
+    const StoredMatrix matrix(format.format, options_.bytes, kMeasuredCols, budget_);
     ProductTrial trial(matrix, kMostTokens, options_.num_threads, budget_);
     trial.Verify(1);
     OverMemory(std::string("matvec ") + format.name, matrix.memory(), [&](ThreadPool& pool) {
@@ -52,7 +51,7 @@ class KernelBench {
       Report(
           name, Unit::kFlops, all,
           [&] {
-            return 2.0 * kRowCols * static_cast<double>(tokens) *
+            return 2.0 * kMeasuredCols * static_cast<double>(tokens) *
                    trial.RowsPerSecond(all, tokens, options_.time);
           },
           [&] { return PeakFlops(all, options_.time); });
@@ -106,7 +105,7 @@ class KernelBench {
 }  // namespace
 
 uint64_t KernelBenchRestBytes(size_t num_threads) {
-  return ProductTrial::BufferBytes(kRowCols, kMostTokens, num_threads);
+  return ProductTrial::BufferBytes(kMeasuredCols, kMostTokens, num_threads);
 }
 
 void BenchKernels(const KernelBenchOptions& options, MemoryBudget& budget,

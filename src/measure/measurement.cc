@@ -15,4 +15,10 @@ Spread SpreadOf(std::vector<double> figures) {
   return {median, figures.front(), figures.back(), figures.size()};
 }
 
+void FailCheck(const std::string& what, double expected, double found) {
+  throw Error(ErrorCode::kRuntime, what + " is wrong: expected " + std::to_string(expected) +
+                                       ", found " + std::to_string(found) +
+                                       "; please report this, with the processor's name");
+}
+
 }  // namespace thimble

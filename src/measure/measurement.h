@@ -41,4 +41,7 @@ struct Measurement {
   }
 };
 
+/// The Error(kRuntime) of a result that is not what double precision gives.
+[[noreturn]] void FailCheck(const std::string& what, double expected, double found);
+
 }  // namespace thimble

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "measure/measurement.h"
 #include "measure/piece_rate.h"
 
 namespace thimble {
@@ -32,11 +33,8 @@ void Repeat(Buffer& buffer, size_t count) {
   }
 }
 
-[[noreturn]] void FailCheck(const char* what, size_t index, double expected, double found) {
-  throw Error(ErrorCode::kRuntime,
-              std::string(what) + " is wrong in element " + std::to_string(index) + ": expected " +
-                  std::to_string(expected) + ", found " + std::to_string(found) +
-                  "; please report this, with the processor's name");
+std::string Element(size_t index, const char* of) {
+  return "element " + std::to_string(index) + " of " + of;
 }
 
 }  // namespace
@@ -92,11 +90,13 @@ void KdaTrial::Verify() {
       norm += std::abs(q[key]) * (std::abs(s) + std::abs(k[key]) * (seen_norm + 1));
       const double found = State(0)[key * kDim + col];
       const double bound = (kDim + 4) * kEpsilon * (std::abs(s) + seen_norm + 1);
-      if (!(std::abs(found - s) <= bound)) FailCheck("KDA's state", key * kDim + col, s, found);
+      if (!(std::abs(found - s) <= bound)) {
+        FailCheck(Element(key * kDim + col, "KDA's state"), s, found);
+      }
     }
     // Two sums of kDim terms; the first one's error reaches each term of the second.
     if (!(std::abs(out[col] - sum) <= 2 * (kDim + 4) * kEpsilon * norm)) {
-      FailCheck("KDA's output", col, sum, out[col]);
+      FailCheck(Element(col, "KDA's output"), sum, out[col]);
     }
   }
 }
@@ -163,7 +163,7 @@ void MlaTrial::Verify() {
     // Each score is a sum of kWidth terms, whose error e^x passes on; then two sums over positions.
     const double roundings = kWidth * score_norm + 16 + 2 * kPositions;
     if (!(std::abs(context[i] - sum) <= 2 * roundings * kEpsilon * norm)) {
-      FailCheck("the attention's context", i, sum, context[i]);
+      FailCheck(Element(i, "the attention's context"), sum, context[i]);
     }
   }
 }

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "base/error.h"
+#include "measure/measurement.h"
 #include "measure/piece_rate.h"
 
 namespace thimble {
@@ -89,11 +89,9 @@ void ProductTrial::VerifyPiece(size_t piece, size_t num_tokens) {
       for (size_t same = r; same < RowsOf(piece); same += StoredMatrix::kTileRows) {
         const double found = out[t * kPieceRows + same];
         if (std::abs(found - sum) <= bound) continue;
-        throw Error(ErrorCode::kRuntime,
-                    "the product of row " + std::to_string(piece * kPieceRows + same) +
-                        " and token " + std::to_string(t) + " is wrong: expected " +
-                        std::to_string(sum) + ", found " + std::to_string(found) +
-                        "; please report this, with the processor's name");
+        FailCheck("the product of row " + std::to_string(piece * kPieceRows + same) +
+                      " and token " + std::to_string(t),
+                  sum, found);
       }
     }
   }

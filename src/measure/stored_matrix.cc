@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <random>
 
 #include "base/coded_bf16.h"
+#include "kernels/mxfp4.h"
 
 namespace thimble {
 namespace {
@@ -18,10 +18,8 @@ struct Tile {
   std::vector<double> values;
 };
 
-// E2M1 codes and E8M0 scales (OCP Microscaling Formats, 5.3.3 and 5.4.1), the low nibble first.
+// E2M1 codes, the low nibble first, and E8M0 scales.
 Tile MxTile(size_t cols, std::mt19937_64& random) {
-  static constexpr double kMagnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-  constexpr int kScaleBias = 127;
   Tile tile;
   const size_t elements = StoredMatrix::kTileRows * cols;
   tile.data.resize(elements / 2);
@@ -32,9 +30,7 @@ Tile MxTile(size_t cols, std::mt19937_64& random) {
   for (size_t i = 0; i < elements; ++i) {
     const unsigned pair = tile.data[i / 2];
     const unsigned code = i % 2 == 0 ? pair & 15U : pair >> 4U;
-    const int exponent = tile.scales[i / kMxGroup] - kScaleBias;
-    const double value = std::ldexp(kMagnitudes[code & 7U], exponent);
-    tile.values.push_back((code & 8U) != 0 ? -value : value);
+    tile.values.push_back(kE2M1[code] * kE8M0[tile.scales[i / kMxGroup]]);
   }
   return tile;
 }

@@ -11,6 +11,9 @@
 
 namespace thimble {
 
+/// Elements of a row of the matrices to measure by: as long as the trunk's.
+inline constexpr size_t kMeasuredCols = 4096;
+
 /// A matrix of normally distributed weights in one of the stored formats, to time products with.
 /// Its rows repeat every kTileRows, so that it is made at the speed of memory, and so that a plain
 /// reference of few rows serves for all of them.

@@ -13,6 +13,7 @@
 #include "base/weight_matrix.h"
 #include "kernels/kernels.h"
 #include "kernels/mxfp4.h"
+#include "pack/nearest_e2m1.h"
 
 namespace thimble {
 namespace {
@@ -25,17 +26,6 @@ constexpr uint16_t MagnitudeOf(uint16_t element) { return element & 0x7fff; }
 
 float ValueOf(uint16_t element) { return std::bit_cast<float>(uint32_t{element} << 16); }
 
-// The code nearest to a magnitude, of two the even one.
-uint8_t NearestCode(double magnitude) {
-  const auto distance = [&](uint8_t code) { return std::abs(magnitude - double{kE2M1[code]}); };
-  uint8_t best = 0;
-  for (uint8_t code = 1; code < 8; ++code) {
-    const bool wins_tie = distance(code) == distance(best) && code % 2 == 0;
-    if (distance(code) < distance(best) || wins_tie) best = code;
-  }
-  return best;
-}
-
 // Codes and squared errors of magnitudes, in units of a scale. The bits of a BF16 magnitude are its
 // exponent above its seven bits of fraction; less the exponent of the scale they are an index.
 class CodeTable {
@@ -44,7 +34,7 @@ class CodeTable {
     for (size_t i = 0; i < kSize; ++i) {
       const double fraction = static_cast<double>(i % kSteps) / kSteps;
       const double value = std::ldexp(1 + fraction, kLowest + static_cast<int>(i / kSteps));
-      codes_[i] = NearestCode(value);
+      codes_[i] = NearestE2M1(value);
       const double error = value - double{kE2M1[codes_[i]]};
       errors_[i] = static_cast<float>(error * error);
     }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "pack/nearest_e2m1.h"
 
 namespace thimble {
 namespace {
@@ -94,17 +95,10 @@ void FillPart(uint64_t start, const T* table, uint64_t first, std::span<std::byt
   for (; i < count; ++i) put(i, WordAt(start, (first + i) / 4), (first + i) % 4);
 }
 
-// The code of E2M1 nearest to `value`.
-uint8_t NearestCode(double value) {
-  constexpr std::array kMagnitudes = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
-  size_t best = 0;
-  for (size_t code = 1; code < kMagnitudes.size(); ++code) {
-    if (std::abs(std::abs(value) - kMagnitudes[code]) <
-        std::abs(std::abs(value) - kMagnitudes[best])) {
-      best = code;
-    }
-  }
-  return static_cast<uint8_t>(best | (value < 0 && best != 0 ? 8 : 0));
+// The code of E2M1 nearest to `value`; never a negative zero.
+uint8_t CodeOf(double value) {
+  const uint8_t magnitude = NearestE2M1(std::abs(value));
+  return static_cast<uint8_t>(magnitude | (value < 0 && magnitude != 0 ? 8 : 0));
 }
 
 }  // namespace
@@ -128,7 +122,7 @@ struct WeightGenerator::GroupTable {
       for (size_t i = 0; i < 256; ++i) {
         const double p = (static_cast<double>(i) + 0.5) / 256;
         const double weight = deviation * NormalQuantile((1 - below) + p * (2 * below - 1));
-        codes[octave][i] = NearestCode(std::ldexp(weight, 2 - exponent));
+        codes[octave][i] = CodeOf(std::ldexp(weight, 2 - exponent));
       }
     }
   }

@@ -48,6 +48,22 @@ void ExpectSameLogits(const std::filesystem::path& a, const std::filesystem::pat
   EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);
 }
 
+// Of all elements: the root mean square of the differences over that of what was expected.
+double RelativeError(const std::vector<float>& found, const std::vector<float>& expected) {
+  WeightLoss sum;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    sum.Add({std::pow(double{expected[i]} - found[i], 2), std::pow(expected[i], 2)});
+  }
+  return sum.Relative();
+}
+
+uint64_t Fingerprint(const std::filesystem::path& dir) {
+  const ModelDirectory model = ModelDirectory::Open(dir);
+  EngineOptions options;
+  options.context = 8;
+  return Engine::Open(model, options)->Fingerprint();
+}
+
 class PackTest : public ::testing::Test {
  protected:
   PackTest() {
@@ -149,13 +165,7 @@ TEST_F(PackTest, ASnapshotHasNothingToCheckWith) {
 
 TEST_F(PackTest, SessionsFitBothTheSnapshotAndThePackedModel) {
   Pack();
-  const auto fingerprint = [](const std::filesystem::path& dir) {
-    const ModelDirectory model = ModelDirectory::Open(dir);
-    EngineOptions options;
-    options.context = 8;
-    return Engine::Open(model, options)->Fingerprint();
-  };
-  EXPECT_EQ(fingerprint(model()), fingerprint(packed()));
+  EXPECT_EQ(Fingerprint(model()), Fingerprint(packed()));
 }
 
 TEST_F(PackTest, RawStoresTensorsAsTheyWere) {
@@ -437,14 +447,9 @@ TEST_F(LossyPackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {
   const std::vector<float> exact = LogitsOf(model());
   const std::vector<float> lossy = LogitsOf(packed());
   ASSERT_EQ(exact.size(), lossy.size());
-  double differences = 0;
-  double squares = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    differences += std::pow(double{exact[i]} - lossy[i], 2);
-    squares += std::pow(exact[i], 2);
-  }
-  EXPECT_GT(differences, 0.0);
-  EXPECT_LT(std::sqrt(differences / squares), 0.5);
+  const double error = RelativeError(lossy, exact);
+  EXPECT_GT(error, 0.0);
+  EXPECT_LT(error, 0.5);
   for (const size_t threads : {1U, 3U}) {
     EngineOptions options;
     options.num_threads = threads;
@@ -484,13 +489,7 @@ TEST_F(LossyPackTest, AnotherChoiceDoesNotGoOnNorPassForTheSame) {
 
 TEST_F(LossyPackTest, SessionsOfTheSourceDoNotFit) {
   Pack(Lossy());
-  const auto fingerprint = [](const std::filesystem::path& dir) {
-    const ModelDirectory model = ModelDirectory::Open(dir);
-    EngineOptions options;
-    options.context = 8;
-    return Engine::Open(model, options)->Fingerprint();
-  };
-  EXPECT_NE(fingerprint(model()), fingerprint(packed()));
+  EXPECT_NE(Fingerprint(model()), Fingerprint(packed()));
 }
 
 TEST_F(LossyPackTest, WhatCannotBeQuantisedIsRefused) {
@@ -534,14 +533,9 @@ TEST_F(Q8PackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {
   Pack(Q8());
   const std::vector<float> exact = LogitsOf(model());
   const std::vector<float> lossy = LogitsOf(packed());
-  double differences = 0;
-  double squares = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    differences += std::pow(double{exact[i]} - lossy[i], 2);
-    squares += std::pow(exact[i], 2);
-  }
-  EXPECT_GT(differences, 0.0);
-  EXPECT_LT(std::sqrt(differences / squares), 0.2);
+  const double error = RelativeError(lossy, exact);
+  EXPECT_GT(error, 0.0);
+  EXPECT_LT(error, 0.2);
   for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect, ReadMode::kMapped}) {
     for (const size_t threads : {1U, 3U}) {
       EngineOptions options;
@@ -576,13 +570,7 @@ TEST_F(Q8PackTest, SessionsOfTheSourceDoNotFit) {
   const auto exact = dir_ / "exact";
   PackModel(model(), {exact}, {}, nullptr);
   Pack(Q8());
-  const auto fingerprint = [](const std::filesystem::path& dir) {
-    const ModelDirectory model = ModelDirectory::Open(dir);
-    EngineOptions options;
-    options.context = 8;
-    return Engine::Open(model, options)->Fingerprint();
-  };
-  EXPECT_NE(fingerprint(exact), fingerprint(packed()));
+  EXPECT_NE(Fingerprint(exact), Fingerprint(packed()));
 }
 
 // ---- verify
