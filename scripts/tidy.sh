@@ -22,6 +22,6 @@ if (($# > 0)); then
   commands=build/release
 else
   commands=build/dev
-  set -- "$commands"/src/CMakeFiles/*/Unity/*.cxx src/kernels/kernels.cc src/kernels/latents.cc
+  set -- "$commands"/src/CMakeFiles/*/Unity/*.cxx src/kernels/*.cc
 fi
 printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" bash -c "tidy $commands \"\$0\""

@@ -15,7 +15,7 @@ constexpr size_t kMaxDepth = 500;    // of nodes entered without a byte: a $ref 
 constexpr size_t kMaxStacks = 200;   // ways of reading
 constexpr size_t kMaxWork = 20'000;  // nodes entered for one byte: alternatives in alternatives
 
-[[noreturn]] void RefuseSchema(const std::string& message) {
+[[noreturn]] void Reject(const std::string& message) {
   throw Error(ErrorCode::kUsage, "response_format.json_schema: " + message);
 }
 
@@ -38,7 +38,7 @@ class GrammarBuilder {
   using Nodes = std::vector<uint32_t>;
 
   uint32_t Add(Kind kind, std::string text = {}, Nodes children = {}) {
-    if (nodes_.size() == kMaxNodes) RefuseSchema("the schema is too large");
+    if (nodes_.size() == kMaxNodes) Reject("the schema is too large");
     nodes_.push_back({kind, std::move(text), std::move(children)});
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
@@ -101,7 +101,7 @@ class GrammarBuilder {
 
   uint32_t Schema(const JsonValue& schema) {
     if (schema.is_boolean() && schema.boolean) return Any();
-    if (!schema.is_object()) RefuseSchema("expected an object as schema");
+    if (!schema.is_object()) Reject("expected an object as schema");
     // A schema that is being built refers to itself by its node.
     const auto known = built_.find(&schema);
     if (known != built_.end()) return known->second;
@@ -121,8 +121,7 @@ class GrammarBuilder {
         "title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs",
         "definitions", "deprecated", "readOnly", "writeOnly", "strict"};
     for (const JsonMember& member : schema.members) {
-      if (!known.contains(member.key))
-        RefuseSchema("the keyword '" + member.key + "' is not supported");
+      if (!known.contains(member.key)) Reject("the keyword '" + member.key + "' is not supported");
     }
   }
 
@@ -145,8 +144,7 @@ class GrammarBuilder {
 
   uint32_t Value(const JsonValue& value) { return Literal(WriteJson(value, JsonStyle::kCompact)); }
   Nodes Each(const JsonValue& values, const std::string& key, bool are_schemas) {
-    if (!values.is_array() || values.items.empty())
-      RefuseSchema(key + " must be an array, not empty");
+    if (!values.is_array() || values.items.empty()) Reject(key + " must be an array, not empty");
     Nodes nodes;
     for (const JsonValue& value : values.items) {
       nodes.push_back(are_schemas ? Schema(value) : Value(value));
@@ -156,7 +154,7 @@ class GrammarBuilder {
 
   uint32_t Typed(const JsonValue& schema, const JsonValue& type) {
     const std::string& name = type.text;
-    if (!type.is_string()) RefuseSchema("type must be a name, or several");
+    if (!type.is_string()) Reject("type must be a name, or several");
     if (name == "object") return Object(schema);
     if (name == "array") return Array(schema);
     if (name == "string") return Add(Kind::kString);
@@ -164,21 +162,20 @@ class GrammarBuilder {
     if (name == "integer") return Add(Kind::kInteger);
     if (name == "boolean") return Choice({Literal("true"), Literal("false")});
     if (name == "null") return Literal("null");
-    RefuseSchema("there is no type '" + name + "'");
+    Reject("there is no type '" + name + "'");
   }
 
   uint32_t Object(const JsonValue& schema) {
     const JsonValue* properties = schema.Find("properties");
     const JsonValue* more = schema.Find("additionalProperties");
     const JsonValue* required = schema.Find("required");
-    if (properties != nullptr && !properties->is_object())
-      RefuseSchema("properties must be an object");
-    if (required != nullptr && !required->is_array()) RefuseSchema("required must be an array");
+    if (properties != nullptr && !properties->is_object()) Reject("properties must be an object");
+    if (required != nullptr && !required->is_array()) Reject("required must be an array");
     std::set<std::string> needed;
     for (size_t i = 0; required != nullptr && i < required->items.size(); ++i) {
       const std::string& name = required->items[i].text;
       if (properties == nullptr || properties->Find(name) == nullptr) {
-        RefuseSchema("required names '" + name + "', which is none of the properties");
+        Reject("required names '" + name + "', which is none of the properties");
       }
       needed.insert(name);
     }
@@ -211,13 +208,13 @@ class GrammarBuilder {
       if (value == nullptr) return absent;
       const double number = value->is_integer() ? value->AsDouble() : -1;
       if (!(number >= 0 && number <= static_cast<double>(kMaxItems))) {
-        RefuseSchema(std::string(key) + " must be from 0 to " + std::to_string(kMaxItems));
+        Reject(std::string(key) + " must be from 0 to " + std::to_string(kMaxItems));
       }
       return static_cast<size_t>(number);
     };
     const size_t least = limit("minItems", 0);
     const size_t most = limit("maxItems", kNoLimit);
-    if (least > most) RefuseSchema("minItems is above maxItems");
+    if (least > most) Reject("minItems is above maxItems");
     const JsonValue* items = schema.Find("items");
     return ArrayOf(items == nullptr ? Any() : Schema(*items), least, most);
   }
@@ -225,15 +222,14 @@ class GrammarBuilder {
   // "#/$defs/name": the place in the schema.
   const JsonValue& Resolve(const JsonValue& reference) const {
     std::string_view path = reference.text;
-    if (!reference.is_string() || !path.starts_with('#'))
-      RefuseSchema("a $ref must begin with '#'");
+    if (!reference.is_string() || !path.starts_with('#')) Reject("a $ref must begin with '#'");
     path.remove_prefix(1);
     const JsonValue* place = schema_;
     while (path.starts_with('/')) {
       path.remove_prefix(1);
       const size_t end = std::min(path.find('/'), path.size());
       place = place->Find(path.substr(0, end));
-      if (place == nullptr) RefuseSchema("$ref " + reference.text + " leads nowhere");
+      if (place == nullptr) Reject("$ref " + reference.text + " leads nowhere");
       path.remove_prefix(end);
     }
     return *place;
