@@ -32,12 +32,12 @@ class JsonHandler {
 /// Deepest nesting accepted in any file of a checkpoint; the published ones need six.
 inline constexpr size_t kMaxJsonDepth = 64;
 
-/// Parses exactly one JSON value that fills all of `text`. Error(kBadModel) names `source` and the
-/// place where the text is not JSON or is nested deeper than kMaxJsonDepth. Repeated keys are the
-/// handler's business.
+/// Parses exactly one JSON value that fills all of `text`. Error(kBadModel) names `source` and says
+/// what is not JSON, or that it is nested deeper than kMaxJsonDepth; then no call has been made.
+/// Repeated keys are the handler's business. Costs about twice the text in memory meanwhile.
 void ParseJson(std::string_view text, const std::string& source, JsonHandler& handler);
 
-/// The same for a file, read in pieces of 64 KiB: memory does not grow with the file.
+/// The same for a file, which is read whole: its size is the caller's to bound.
 void ParseJson(const File& file, JsonHandler& handler);
 
 }  // namespace thimble

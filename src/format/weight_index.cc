@@ -14,8 +14,8 @@ namespace thimble {
 namespace {
 
 constexpr uint16_t kNoShard = std::numeric_limits<uint16_t>::max();
-// K3's index has 60 MB; a model a hundred times finer would still fit.
-constexpr uint64_t kMaxIndexBytes = uint64_t{4} << 30;
+// K3's index has 60 MB, and so the text of one ten times finer fits.
+constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 
 // Reads {"metadata": {"total_size": N, ..}, "weight_map": {tensor: shard, ..}, ..}.
 class IndexHandler : public JsonHandler {
@@ -140,7 +140,7 @@ WeightIndex ReadWeightIndex(const std::filesystem::path& path, const TensorNames
   const File file = File::Open(path);
   const std::string source = path.string();
   if (file.size() > kMaxIndexBytes) {
-    throw Error(ErrorCode::kBadModel, source + ": expected an index of at most 4 GiB, found " +
+    throw Error(ErrorCode::kBadModel, source + ": expected an index of at most 1 GiB, found " +
                                           std::to_string(file.size()) + " bytes");
   }
   IndexHandler handler(source, names);
