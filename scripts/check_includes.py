@@ -15,7 +15,7 @@ LAYERS = {
     "memory": (["base"], []),
     "io": (["base"], ["liburing.h"]),
     "kernels": (["base"], ["hwy/"]),
-    "format": (["base", "io"], ["xxhash.h", "nlohmann/"]),
+    "format": (["base", "io"], ["xxhash.h", "nlohmann/", "simdjson.h"]),
     "model": (["base", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"], []),
     "residency": (["base", "memory", "io", "kernels", "format", "model"], []),
     "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),

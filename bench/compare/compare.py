@@ -81,6 +81,7 @@ def measure(options, engine, model, target):
     for turn in range(options.rounds):
         prompt = ids(options.prompt, 7 + turn)
         perf.forget_pages(files)
+        perf.touch_memory(limit)
         run = perf.Run(options.thimble, [
             "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
             options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
@@ -89,6 +90,7 @@ def measure(options, engine, model, target):
             print(f"NOT in a cgroup: {run.obstacle}")
         results["Thimble"].append(figures(run, run.stats))
         perf.forget_pages(files)
+        perf.touch_memory(limit)
         other = engine.run(limit, model=target, prompt=list(map(int, prompt.split(","))),
                            forced=run.stats["ids"][:-1], threads=options.threads)
         if other.code == 0:

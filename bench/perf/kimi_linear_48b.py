@@ -60,6 +60,7 @@ def main():
     peak = killed = 0
     for turn in range(options.rounds):
         for name, count, tokens in (("decode", 1, options.tokens), ("prompt", options.prompt, 1)):
+            perf.touch_memory(limit)
             run = perf.Run(options.thimble, [
                 "run", "-m", model, "--ids", ids(count, 7 + turn), "-n", tokens, "-c",
                 options.prompt + options.tokens, "--memory", options.memory, "-t", options.threads,
