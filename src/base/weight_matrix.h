@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/dtype.h"
 
@@ -15,6 +17,14 @@ enum class WeightFormat : uint8_t {
   kQ8,         // lossy: a row's signed eight-bit codes, then a BF16 scale for each 32 of them
   kCodedBF16,  // BF16 without loss in fewer bytes, in groups of rows (base/coded_bf16.h)
 };
+inline constexpr size_t kNumWeightFormats = 5;
+
+/// As it stands in machine-readable reports.
+constexpr std::string_view NameOf(WeightFormat format) {
+  constexpr std::array<std::string_view, kNumWeightFormats> kNames = {"bf16", "f32", "mxfp4", "q8",
+                                                                      "coded_bf16"};
+  return kNames[static_cast<size_t>(format)];
+}
 
 /// Where the rows of a kCodedBF16 view lie. Groups have `group_rows` rows, the last one of a tensor
 /// perhaps fewer.

@@ -96,7 +96,7 @@ void CheckPace(const PlannedModel& model, const PlanRequest& request,
     report->Add("pace", Verdict::kFail, error.what(), "grant more memory").failure = error.code();
     return;
   }
-  MachineRates rates = MeasureCompute(request.num_threads);
+  MachineRates rates = MeasureCompute(FormatsOf(model.config, model.sizes), request.num_threads);
   // Without a figure for the drive, only the cores' part is known.
   rates.drive_bytes_per_s = drive.value_or(1e18);
   const double seconds = SweepSeconds(model.config, model.sizes, plan, rates, {});

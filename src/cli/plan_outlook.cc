@@ -89,7 +89,7 @@ Outlook LookAhead(const OutlookRequest& request) {
   planned.latents = request.latents;
   outlook.request = outlook.model.Request(planned, budget, cores);
   outlook.plan = PlanMemory(config, outlook.model.sizes, outlook.request);
-  outlook.rates = MeasureCompute(cores);
+  outlook.rates = MeasureCompute(FormatsOf(config, outlook.model.sizes), cores);
   ChooseDrive(request.drive, &outlook);
 
   const WeightSizes& sizes = outlook.model.sizes;

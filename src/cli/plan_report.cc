@@ -44,8 +44,16 @@ Json ReadsJson(const SweepReads& reads) {
           {"total", reads.Total()}};
 }
 
-Json RateJson(const WeightRate& rate) {
-  return {{"bytes_per_s", rate.bytes_per_s}, {"flops", rate.flops}};
+// How fast the machine is, with the rates of those formats that the model has.
+Json MachineJson(const Outlook& outlook) {
+  Json json = {{"cores", outlook.request.num_threads},
+               {"drive_bytes_per_s", outlook.rates.drive_bytes_per_s},
+               {"drive_source", outlook.drive_source}};
+  for (const WeightFormat format : FormatsOf(outlook.model.config, outlook.model.sizes)) {
+    const WeightRate& rate = outlook.rates.Of(format);
+    json["products"][NameOf(format)] = {{"bytes_per_s", rate.bytes_per_s}, {"flops", rate.flops}};
+  }
+  return json;
 }
 
 Json ContextCostJson(const ModelConfig& config, LatentFormat latents) {
@@ -187,11 +195,7 @@ std::string PlanJson(const Outlook& outlook) {
                     {"pinned_trunk_bytes", plan.pinned_bytes},
                     {"cached_experts", plan.cached_experts},
                     {"experts", outlook.model.sizes.num_experts}};
-  json["machine"] = {{"cores", outlook.request.num_threads},
-                     {"drive_bytes_per_s", outlook.rates.drive_bytes_per_s},
-                     {"drive_source", outlook.drive_source},
-                     {"bf16", RateJson(outlook.rates.bf16)},
-                     {"mxfp4", RateJson(outlook.rates.mxfp4)}};
+  json["machine"] = MachineJson(outlook);
   json["bytes_per_token"] = {{"nothing_resident", ReadsJson(outlook.cold)},
                              {"expected", ReadsJson(outlook.decode)},
                              {"local_routing", ReadsJson(outlook.local)}};

@@ -21,11 +21,10 @@ WeightRate Measure(WeightFormat format, ThreadPool& pool) {
 
 }  // namespace
 
-MachineRates MeasureCompute(size_t num_threads) {
+MachineRates MeasureCompute(std::span<const WeightFormat> formats, size_t num_threads) {
   ThreadPool pool(num_threads);
   MachineRates rates;
-  rates.bf16 = Measure(WeightFormat::kBF16, pool);
-  rates.mxfp4 = Measure(WeightFormat::kMXFP4, pool);
+  for (const WeightFormat format : formats) rates.Of(format) = Measure(format, pool);
   return rates;
 }
 

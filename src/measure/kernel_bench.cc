@@ -24,6 +24,7 @@ struct NamedFormat {
 constexpr NamedFormat kFormats[] = {{"BF16", WeightFormat::kBF16},
                                     {"F32", WeightFormat::kF32},
                                     {"MXFP4", WeightFormat::kMXFP4},
+                                    {"Q8", WeightFormat::kQ8},
                                     {"coded BF16", WeightFormat::kCodedBF16}};
 
 class KernelBench {

@@ -35,9 +35,32 @@ Tile MxTile(size_t cols, std::mt19937_64& random) {
   return tile;
 }
 
+// Rows of signed codes, and behind each its scales, small powers of two.
+Tile Q8Tile(size_t cols, std::mt19937_64& random) {
+  Tile tile;
+  std::vector<int> codes(cols);
+  for (size_t row = 0; row < StoredMatrix::kTileRows; ++row) {
+    for (int& code : codes) {
+      code = static_cast<int>(random() % 255) - 127;
+      tile.data.push_back(static_cast<uint8_t>(code));
+    }
+    for (size_t group = 0; group < cols / kQ8Group; ++group) {
+      const float scale = 0x1p-12F * static_cast<float>(1U << random() % 2);
+      const auto half = static_cast<uint16_t>(std::bit_cast<uint32_t>(scale) >> 16U);
+      tile.data.push_back(static_cast<uint8_t>(half));
+      tile.data.push_back(static_cast<uint8_t>(half >> 8U));
+      for (size_t i = 0; i < kQ8Group; ++i) {
+        tile.values.push_back(codes[group * kQ8Group + i] * double{scale});
+      }
+    }
+  }
+  return tile;
+}
+
 Tile MakeTile(WeightFormat format, size_t cols) {
   std::mt19937_64 random(1);
   if (format == WeightFormat::kMXFP4) return MxTile(cols, random);
+  if (format == WeightFormat::kQ8) return Q8Tile(cols, random);
   Tile tile;
   std::normal_distribution<float> normal(0.0F, 0.02F);
   std::vector<uint16_t> halves;

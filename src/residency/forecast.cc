@@ -26,7 +26,29 @@ double ProductSeconds(const WeightRate& rate, double bytes, double flops) {
   return std::max(bytes / rate.bytes_per_s, flops / rate.flops);
 }
 
+// The products of a part of the trunk with `tokens` tokens.
+double PartsSeconds(const WeightSizes::Parts& parts, const MachineRates& rates, double tokens) {
+  double seconds = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].bytes == 0) continue;
+    seconds += ProductSeconds(rates.products[i], static_cast<double>(parts[i].bytes),
+                              2 * static_cast<double>(parts[i].weights) * tokens);
+  }
+  return seconds;
+}
+
 }  // namespace
+
+std::vector<WeightFormat> FormatsOf(const ModelConfig& config, const WeightSizes& sizes) {
+  std::vector<WeightFormat> formats;
+  for (size_t i = 0; i < kNumWeightFormats; ++i) {
+    const auto format = static_cast<WeightFormat>(i);
+    const bool in_experts = sizes.expert_bytes != 0 && config.moe.format == format;
+    const bool in_trunk = sizes.layer_parts[i].bytes != 0 || sizes.head_parts[i].bytes != 0;
+    if (in_experts || in_trunk) formats.push_back(format);
+  }
+  return formats;
+}
 
 double ExpectedHitRate(const ModelConfig& config, const MemoryPlan& plan, Routing routing) {
   const double layers = NumMoeLayers(config);
@@ -66,15 +88,11 @@ SweepReads ExpectedReads(const ModelConfig& config, const WeightSizes& sizes,
 double ComputeSeconds(const ModelConfig& config, const WeightSizes& sizes,
                       const MachineRates& rates, const SweepKind& sweep) {
   const auto tokens = static_cast<double>(sweep.num_tokens);
-  const auto layers = static_cast<double>(sizes.layer_bytes);
-  // Two operations for each weight of two bytes.
-  double seconds = ProductSeconds(rates.bf16, layers, layers * tokens);
-  if (sweep.with_head) {
-    seconds += static_cast<double>(sizes.head_bytes) / rates.bf16.bytes_per_s;
-  }
+  double seconds = PartsSeconds(sizes.layer_parts, rates, tokens);
+  if (sweep.with_head) seconds += PartsSeconds(sizes.head_parts, rates, 1);
   const double moe_layers = NumMoeLayers(config);
   if (moe_layers == 0) return seconds;
-  const WeightRate& rate = config.moe.format == WeightFormat::kMXFP4 ? rates.mxfp4 : rates.bf16;
+  const WeightRate& rate = rates.Of(config.moe.format);
   const double passed = moe_layers * DistinctExperts(config.moe, sweep.num_tokens) *
                         static_cast<double>(sizes.expert_bytes);
   const double weights =

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/weight_matrix.h"
 #include "format/model_config.h"
@@ -18,9 +20,14 @@ struct WeightRate {
 /// What a machine can do, as measured or as assumed.
 struct MachineRates {
   double drive_bytes_per_s = 0;
-  WeightRate bf16;   // the trunk, and experts that are not packed
-  WeightRate mxfp4;  // packed experts
+  std::array<WeightRate, kNumWeightFormats> products = {};  // [WeightFormat]; 0: not measured
+
+  WeightRate& Of(WeightFormat format) { return products[static_cast<size_t>(format)]; }
+  const WeightRate& Of(WeightFormat format) const { return products[static_cast<size_t>(format)]; }
 };
+
+/// The formats that a model's weights are stored in, whose rates a forecast needs.
+std::vector<WeightFormat> FormatsOf(const ModelConfig& config, const WeightSizes& sizes);
 
 /// What a sweep is expected to read from the drive, by part.
 struct SweepReads {

@@ -153,7 +153,13 @@ WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout
   WeightSizes sizes;
   sizes.num_tensors = layout.trunk.size();
   for (const TrunkEntry& entry : layout.trunk) {
-    (entry.tensor.layer == kNoLayer ? sizes.head_bytes : sizes.layer_bytes) += entry.extent.Bytes();
+    const TensorExtent& extent = entry.extent;
+    const bool in_head = entry.tensor.layer == kNoLayer;
+    WeightSizes::Parts& parts = in_head ? sizes.head_parts : sizes.layer_parts;
+    WeightSizes::Part& part = parts[static_cast<size_t>(TrunkFormat(extent))];
+    part.bytes += extent.Bytes();
+    part.weights += uint64_t{extent.rows} * extent.cols;
+    (in_head ? sizes.head_bytes : sizes.layer_bytes) += extent.Bytes();
   }
   const uint64_t tensors = sizes.layer_bytes + sizes.head_bytes;
   sizes.min_block_bytes =

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "base/weight_matrix.h"
 #include "format/model_config.h"
 #include "format/tensor_store.h"
 #include "kernels/latents.h"
@@ -22,6 +24,15 @@ struct WeightSizes {
   size_t num_tensors = 0;          // of the trunk
   uint64_t expert_slot_bytes = 0;  // one expert, aligned, and what is kept of its slot
   uint64_t num_experts = 0;        // over all layers
+
+  /// Weights of one format, and the bytes in which they are stored.
+  struct Part {
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+  };
+  using Parts = std::array<Part, kNumWeightFormats>;  // [WeightFormat]
+  Parts layer_parts = {};                             // of layer_bytes
+  Parts head_parts = {};                              // of head_bytes
 
   // What is read, without alignment.
   uint64_t layer_bytes = 0;   // of the trunk inside the layers

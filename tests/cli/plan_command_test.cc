@@ -50,8 +50,8 @@ TEST(PlanCommandTest, KimiK3CanBePlannedForBeforeAnyDownload) {
   EXPECT_NEAR(saved, pinned, 0.002 * pinned);
 
   EXPECT_EQ(plan["machine"]["drive_bytes_per_s"], 7e9);
-  EXPECT_GT(plan["machine"]["bf16"]["bytes_per_s"], 0);
-  EXPECT_GT(plan["machine"]["mxfp4"]["flops"], 0);
+  EXPECT_GT(plan["machine"]["products"]["bf16"]["bytes_per_s"], 0);
+  EXPECT_GT(plan["machine"]["products"]["mxfp4"]["flops"], 0);
   const double seconds = plan["seconds_per_token"];
   EXPECT_EQ(seconds, std::max(plan["read_seconds_per_token"].get<double>(),
                               plan["compute_seconds_per_token"].get<double>()));

@@ -25,7 +25,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr WeightFormat kAllFormats[] = {WeightFormat::kBF16, WeightFormat::kF32,
-                                        WeightFormat::kMXFP4, WeightFormat::kCodedBF16};
+                                        WeightFormat::kMXFP4, WeightFormat::kQ8,
+                                        WeightFormat::kCodedBF16};
 
 TEST(SpreadTest, IsMedianLeastAndMost) {
   const Spread odd = SpreadOf({5, 1, 3});
@@ -99,13 +100,16 @@ TEST(MixerTrialTest, AgreesWithDoublePrecisionAgainAndAgain) {
   }
 }
 
-TEST(ComputeRatesTest, MeasuresBothFormats) {
+TEST(ComputeRatesTest, MeasuresTheFormatsThatItIsAskedFor) {
+  const std::vector<WeightFormat> formats = {WeightFormat::kBF16, WeightFormat::kMXFP4,
+                                             WeightFormat::kQ8, WeightFormat::kCodedBF16};
   for (const size_t num_threads : {1, 3}) {
-    const MachineRates rates = MeasureCompute(num_threads);
-    for (const WeightRate& rate : {rates.bf16, rates.mxfp4}) {
-      EXPECT_GT(rate.bytes_per_s, 1e6);
-      EXPECT_GT(rate.flops, 1e6);
+    const MachineRates rates = MeasureCompute(formats, num_threads);
+    for (const WeightFormat format : formats) {
+      EXPECT_GT(rates.Of(format).bytes_per_s, 1e6);
+      EXPECT_GT(rates.Of(format).flops, 1e6);
     }
+    EXPECT_EQ(rates.Of(WeightFormat::kF32).flops, 0);
     EXPECT_EQ(rates.drive_bytes_per_s, 0);
   }
 }
@@ -130,7 +134,7 @@ TEST(KernelBenchTest, MeasuresEachKernelBesideALimit) {
   std::vector<Measurement> all;
   BenchKernels(options, budget, [&](const Measurement& one) { all.push_back(one); });
   // Each format on one thread, on two, and with three numbers of tokens; each mixer on one and two.
-  EXPECT_EQ(all.size(), 4U * (2 + 3) + 2 * 2);
+  EXPECT_EQ(all.size(), 5U * (2 + 3) + 2 * 2);
   for (const Measurement& one : all) {
     ExpectSound(one, 2);
     ASSERT_TRUE(one.limit.has_value());

@@ -34,9 +34,13 @@ class PlanForecastTest : public testing::Test {
 
   const ModelConfig config_ = ParseModelConfig(PublishedConfig("kimi-k3"), "kimi-k3");
   const WeightSizes sizes_ = MeasureWeights(config_, LayOutWeights(config_));
-  const MachineRates rates_ = {.drive_bytes_per_s = 7e9,
-                               .bf16 = {.bytes_per_s = 20e9, .flops = 100e9},
-                               .mxfp4 = {.bytes_per_s = 5e9, .flops = 80e9}};
+  const MachineRates rates_ = [] {
+    MachineRates rates = {.drive_bytes_per_s = 7e9};
+    rates.Of(WeightFormat::kBF16) = {.bytes_per_s = 20e9, .flops = 100e9};
+    rates.Of(WeightFormat::kF32) = {.bytes_per_s = 30e9, .flops = 90e9};
+    rates.Of(WeightFormat::kMXFP4) = {.bytes_per_s = 5e9, .flops = 80e9};
+    return rates;
+  }();
 };
 
 TEST_F(PlanForecastTest, ATokenReadsAllWhereNothingIsResident) {
@@ -118,10 +122,24 @@ TEST_F(PlanForecastTest, TheSlowerOfDriveAndCoresSetsThePace) {
 TEST_F(PlanForecastTest, WideSweepsAreBoundByArithmetic) {
   constexpr double kTokens = 2048;
   const SweepKind wide = {.num_tokens = 2048, .with_head = false, .routing = Routing::kUniform};
-  const double trunk = 108.8e9 * kTokens / rates_.bf16.flops;
-  const double experts = 2.0 * 92 * 16 * 3 * 3584 * 3072 * kTokens / rates_.mxfp4.flops;
+  const double trunk = 108.8e9 * kTokens / rates_.Of(WeightFormat::kBF16).flops;
+  const double experts =
+      2.0 * 92 * 16 * 3 * 3584 * 3072 * kTokens / rates_.Of(WeightFormat::kMXFP4).flops;
   const double expected = trunk + experts;
   EXPECT_NEAR(ComputeSeconds(config_, sizes_, rates_, wide), expected, 0.001 * expected);
+}
+
+TEST_F(PlanForecastTest, PackedTrunksPassFewerBytesAndAsManyWeights) {
+  WeightSizes sizes;
+  sizes.layer_parts[static_cast<size_t>(WeightFormat::kCodedBF16)] = {.bytes = 142'000'000,
+                                                                      .weights = 100'000'000};
+  MachineRates rates;
+  rates.Of(WeightFormat::kCodedBF16) = {.bytes_per_s = 10e9, .flops = 50e9};
+  ModelConfig dense = config_;
+  for (LayerSpec& layer : dense.layers) layer.feed_forward = FeedForwardKind::kDense;
+  EXPECT_EQ(FormatsOf(dense, sizes), std::vector<WeightFormat>{WeightFormat::kCodedBF16});
+  EXPECT_NEAR(ComputeSeconds(dense, sizes, rates, {.num_tokens = 1}), 142e6 / 10e9, 1e-9);
+  EXPECT_NEAR(ComputeSeconds(dense, sizes, rates, {.num_tokens = 100}), 2e10 / 50e9, 1e-9);
 }
 
 TEST_F(PlanForecastTest, ContextCostsItsLatents) {
