@@ -37,9 +37,17 @@ def container_bytes(layers, distinct):
     return 1.6e9 + layers * 0.12e9 + (layers - 1) * distinct * 3.77e6
 
 
+def paths_of(options, layers, distinct):
+    """The container and its GGUF."""
+    name = f"kimi-linear-{layers}-{distinct}"
+    return options.dir / name, options.dir / f"{name}-{options.trunk}.gguf"
+
+
 def layers_of(options):
-    """As many as asked for; else as many as the disk has room for, twice."""
-    if options.layers or options.distinct_experts:
+    """As many as asked for; else all where they are there, or as many as the disk has room for,
+    twice."""
+    made = all(path.exists() for path in paths_of(options, LAYERS, EXPERTS))
+    if options.layers or options.distinct_experts or made:
         return options.layers or LAYERS
     options.dir.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(options.dir).free - perf.KEEP_FREE
@@ -55,9 +63,7 @@ def layers_of(options):
 def prepare(options):
     """The container and its GGUF, made where they are not there."""
     layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
-    name = f"kimi-linear-{layers}-{distinct}"
-    model = options.dir / name
-    target = options.dir / f"{name}-{options.trunk}.gguf"
+    model, target = paths_of(options, layers, distinct)
     arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
     perf.make_model(options.thimble, model, arguments, container_bytes(layers, distinct))
     if not target.exists():
@@ -85,7 +91,8 @@ def measure(options, engine, model, target):
         run = perf.Run(options.thimble, [
             "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
             options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
-            "--out-ids", "--temp", 1, "-s", turn], limit).need()
+            "--out-ids", "--temp", 1, "-s", turn, *(["--preload"] if options.preload else [])],
+            limit).need()
         if run.obstacle and turn == 0:
             print(f"NOT in a cgroup: {run.obstacle}")
         results["Thimble"].append(figures(run, run.stats))
@@ -124,8 +131,8 @@ def report(results):
         for name in MEASURES:
             print(meaning(name, *([figures[name] for figures in rounds]
                                   for rounds in results.values())))
-    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile; first token, "
-          "from exec, has\nboth. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
+    print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile, but for "
+          "--preload; first token,\nfrom exec, has both. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
           "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory "
           "of its own.")
 
@@ -138,6 +145,8 @@ def main():
     parser.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count()))
+    parser.add_argument("--preload", action="store_true",
+                        help="Thimble, too, reads what its memory holds before the prompt")
     parser.add_argument("--trunk", choices=("bf16", "q8_0"), default="bf16",
                         help="type of the GGUF's trunk; q8_0 rounds, and is smaller")
     parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
