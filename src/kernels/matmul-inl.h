@@ -92,10 +92,8 @@ void FewTokensTile(const MatMulArgs& args, size_t row, size_t token) {
     Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = ZeroLanes(); });
   });
   const size_t groups = args.w.cols / kGroup;
-  // The same place in the rows that come next, so that a tile never starts with cold memory.
-  const size_t ahead = kRows * args.w.RowBytes();
   for (size_t g = 0; g < groups; ++g) {
-    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].Prefetch(g, ahead); });
+    rows[0].template PrefetchNext<kRows>(args.w, g);
     AddGroup(rows.data(), g, x + g * kGroup, args.x_stride, sums);
   }
   if (args.w.cols % kGroup != 0) AddTail(rows.data(), args, x, sums);

@@ -23,4 +23,21 @@ inline constexpr std::array<float, 256> kE8M0 = [] {
   return values;
 }();
 
+/// kE2M1[code] times kE8M0[scale], for each scale and code: exact up to the largest that float32
+/// can hold.
+alignas(64) inline constexpr std::array<std::array<float, 16>, 256> kScaledE2M1 = [] {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::array<std::array<float, 16>, 256> products{};
+  for (size_t scale = 0; scale < 256; ++scale) {
+    for (size_t code = 0; code < 16; ++code) {
+      const double product = scale == 255 ? 0 : double{kE2M1[code]} * double{kE8M0[scale]};
+      const bool fits = product < 0x1p128 && product > -0x1p128;
+      products[scale][code] = scale == 255 ? kE8M0[255]
+                              : fits       ? static_cast<float>(product)
+                                           : (code < 8 ? kInfinity : -kInfinity);
+    }
+  }
+  return products;
+}();
+
 }  // namespace thimble

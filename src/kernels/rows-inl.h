@@ -1,8 +1,9 @@
 // One row of a weight matrix in each stored format, as groups of 32 elements decoded to float32.
 //
 // A row type offers, for group g and the compile-time part p of sixteen lanes,
-//   Load(g, p, even, odd)   elements 2l and 2l + 1 of the group, for each lane l of the part;
-//   Prefetch(g, ahead_bytes)  asks for the memory that far behind the group.
+//   Load(g, p, even, odd)      elements 2l and 2l + 1 of the group, for each lane l of the part;
+//   PrefetchNext<kRows>(w, g)  of the kRows rows that follow this one and its kRows - 1 neighbours,
+//                              asks for the share that falls to group g.
 // The formats whose rows may end in a short group can also be made from a PaddedGroup.
 // Compiled once for each SIMD target.
 
@@ -14,7 +15,6 @@
 #endif
 
 #include "base/weight_matrix.h"
-#include "hwy/cache_control.h"
 #include "kernels/lanes-inl.h"
 #include "kernels/mxfp4.h"
 
@@ -25,11 +25,18 @@ namespace {
 
 constexpr size_t kGroup = 32;
 
-/// Asks for memory ahead of its use: several rows are read at once, which is more
-/// streams, each crossing pages, than hardware prefetchers follow well. The address may lie beyond
-/// the matrix, which a prefetch forgives and pointer arithmetic does not.
-HWY_INLINE void PrefetchAhead(const uint8_t* p, size_t ahead_bytes) {
-  hwy::Prefetch(reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(p) + ahead_bytes));
+/// Asks for kBytes of memory that will be used a tile of rows later. Several rows are read at once,
+/// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
+/// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
+/// is a power of two would evict its own beginning from the first. The address may lie beyond the
+/// matrix, which a prefetch forgives and pointer arithmetic does not.
+template <size_t kBytes>
+HWY_INLINE void PrefetchLines(const uint8_t* p, size_t ahead_bytes) {
+  constexpr size_t kLine = 64;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(p) + ahead_bytes;
+  Unroll<(kBytes + kLine - 1) / kLine>([&](auto line) THIMBLE_INLINE_LAMBDA {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + line * kLine), 0, 2);
+  });
 }
 
 /// kVector words from any address.
@@ -74,8 +81,10 @@ struct BF16Row {
   BF16Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
   explicit BF16Row(const PaddedGroup& group) : data(group.bytes) {}
 
-  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
-    PrefetchAhead(data + g * kGroup * kElementBytes, ahead_bytes);
+  template <size_t kRows>
+  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+    constexpr size_t kShare = kRows * kGroup * kElementBytes;
+    PrefetchLines<kShare>(data, kRows * w.RowBytes() + g * kShare);
   }
 
   /// A word holds an even element below an odd one: this is why products are summed in pairs.
@@ -99,8 +108,10 @@ struct F32Row {
   F32Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
   explicit F32Row(const PaddedGroup& group) : data(group.bytes) {}
 
-  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
-    PrefetchAhead(data + g * kGroup * kElementBytes, ahead_bytes);
+  template <size_t kRows>
+  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+    constexpr size_t kShare = kRows * kGroup * kElementBytes;
+    PrefetchLines<kShare>(data, kRows * w.RowBytes() + g * kShare);
   }
 
   template <class Part>
@@ -128,8 +139,11 @@ struct MxRow {
   MxRow(const WeightMatrix& w, size_t row)
       : codes(w.data + row * w.RowBytes()), scales(w.scales + row * (w.cols / kMxGroup)) {}
 
-  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
-    PrefetchAhead(codes + g * (kGroup / 2), ahead_bytes);
+  template <size_t kRows>
+  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+    constexpr size_t kShare = kRows * kGroup / 2;
+    PrefetchLines<kShare>(codes, kRows * w.RowBytes() + g * kShare);
+    PrefetchLines<kRows>(scales, kRows * (w.cols / kMxGroup) + g * kRows);
   }
 
   template <class Part>
@@ -138,21 +152,25 @@ struct MxRow {
     const uint8_t* from = codes + g * (kGroup / 2) + p * kVector;
     U pairs = hn::PromoteTo(kU, hn::LoadU(narrow, from));
     KeepInRegister(pairs);
-    const V scale = hn::Set(kF, kE8M0[scales[g]]);
-    even = Decode(pairs, scale);
-    odd = Decode(hn::ShiftRight<4>(pairs), scale);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+    V scaled = hn::LoadU(kF, kScaledE2M1[scales[g]].data());
+    KeepInRegister(scaled);
+#else
+    const V scaled = hn::Set(kF, kE8M0[scales[g]]);
+#endif
+    even = Decode(pairs, scaled);
+    odd = Decode(hn::ShiftRight<4>(pairs), scaled);
   }
 
-  /// Value of the code in the low four bits of each lane, times the scale: exact.
-  static HWY_INLINE V Decode(U codes, V scale) {
+  /// Value of the code in the low four bits of each lane, times the scale: exact. `scaled` is the
+  /// table of such products where the target has lookups, else the scale.
+  static HWY_INLINE V Decode(U codes, V scaled) {
 #if HWY_TARGET == HWY_AVX3
-    const V table = hn::Mul(hn::LoadU(kF, kE2M1.data()), scale);
     // The instruction ignores all but four bits of an index; Highway's wrapper would demand zeros.
-    return V{_mm512_permutexvar_ps(codes.raw, table.raw)};
+    return V{_mm512_permutexvar_ps(codes.raw, scaled.raw)};
 #elif HWY_TARGET == HWY_AVX2
-    const V table = hn::Mul(hn::LoadU(kF, kE2M1.data()), scale);
     const U index = hn::And(codes, hn::Set(kU, 7u));
-    const V magnitude = hn::TableLookupLanes(table, hn::IndicesFromVec(kF, index));
+    const V magnitude = hn::TableLookupLanes(scaled, hn::IndicesFromVec(kF, index));
     const U sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU, 0x80000000u));
     return hn::Or(magnitude, hn::BitCast(kF, sign));
 #else
@@ -160,7 +178,7 @@ struct MxRow {
     const U magnitude = hn::ShiftLeft<22>(hn::And(codes, hn::Set(kU, 7u)));
     const U sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU, 0x80000000u));
     const V value = hn::BitCast(kF, hn::Or(magnitude, sign));
-    return hn::Mul(hn::Mul(value, hn::Set(kF, 0x1p126f)), scale);
+    return hn::Mul(hn::Mul(value, hn::Set(kF, 0x1p126f)), scaled);
 #endif
   }
 };
@@ -173,8 +191,10 @@ struct Q8Row {
   Q8Row(const WeightMatrix& w, size_t row)
       : codes(w.data + row * w.RowBytes()), scales(codes + w.cols) {}
 
-  HWY_INLINE void Prefetch(size_t g, size_t ahead_bytes) const {
-    PrefetchAhead(codes + g * kGroup, ahead_bytes);
+  template <size_t kRows>
+  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+    constexpr size_t kShare = kRows * (kGroup + sizeof(uint16_t));
+    PrefetchLines<kShare>(codes, kRows * w.RowBytes() + g * kShare);
   }
 
   /// Eight bits times the eight of a BF16 fraction: the products are exact.
