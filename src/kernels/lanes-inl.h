@@ -20,6 +20,10 @@
 /// Attributes of a lambda: inlined always, since vectors must never be passed through memory.
 #define THIMBLE_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
+/// Targets of 512 bits; of these, AVX3_DL moves single bytes, too.
+#undef THIMBLE_AVX512
+#define THIMBLE_AVX512 (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL)
+
 HWY_BEFORE_NAMESPACE();
 namespace thimble {
 namespace HWY_NAMESPACE {
@@ -38,7 +42,7 @@ constexpr size_t kVector = hn::MaxLanes(kF);
 constexpr size_t kParts = kLanes / kVector;
 
 /// 32 vector registers instead of 16: decides how large a register tile may be.
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
+constexpr bool kManyRegisters = THIMBLE_AVX512;
 
 /// Calls f(0), ..., f(kCount - 1) with compile-time constants, so that arrays of vectors indexed by
 /// them live in registers.
@@ -54,7 +58,7 @@ HWY_INLINE void Unroll(F&& f) {
 /// operand, and loads, not multiply-adds, would limit the matrix products.
 template <class Vector>
 HWY_INLINE void KeepInRegister([[maybe_unused]] Vector& v) {
-#if HWY_TARGET == HWY_AVX3
+#if THIMBLE_AVX512
   asm("" : "+v"(v.raw));
 #elif HWY_TARGET != HWY_SCALAR
   asm("" : "+x"(v.raw));

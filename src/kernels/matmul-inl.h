@@ -26,21 +26,21 @@ constexpr size_t kFewTokens = kManyRegisters ? 4 : 2;
 
 /// Rows whose sums are in flight at once, so that their latencies overlap. Formats with scales have
 /// two streams for each row, and more than four rows would exceed the address registers.
-template <class Row, size_t kTokens>
-constexpr size_t kRowsAtOnce = kVector == 1        ? 1
-                               : !kManyRegisters   ? (kTokens == 1 ? 4 : 2)
-                               : kTokens > 1       ? 4
-                               : Row::kWholeGroups ? 4
-                                                   : 8;
+template <class Rows, size_t kTokens>
+constexpr size_t kRowsAtOnce = kVector == 1         ? 1
+                               : !kManyRegisters    ? (kTokens == 1 ? 4 : 2)
+                               : kTokens > 1        ? 4
+                               : Rows::kWholeGroups ? 4
+                                                    : 8;
 
 template <size_t kRows, size_t kTokens>
 struct Sums {
   Lanes16 of[kRows][kTokens];
 };
 
-/// Adds group g of each row times the matching group at x of each token.
-template <class Row, size_t kRows, size_t kTokens>
-HWY_INLINE void AddGroup(const Row* rows, size_t g, const float* x, size_t x_stride,
+/// Adds a group of each row times the matching group at x of each token.
+template <class Rows, size_t kRows, size_t kTokens>
+HWY_INLINE void AddGroup(const Rows& rows, const float* x, size_t x_stride,
                          Sums<kRows, kTokens>& sums) {
   Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
     V x_even[kTokens], x_odd[kTokens];
@@ -50,7 +50,7 @@ HWY_INLINE void AddGroup(const Row* rows, size_t g, const float* x, size_t x_str
     });
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
       V even, odd;
-      rows[r].Load(g, p, even, odd);
+      rows.Load(r, 0, p, even, odd);
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
         V& sum = sums.of[r][t].part[p];
         sum = hn::MulAdd(even, x_even[t], sum);
@@ -60,59 +60,66 @@ HWY_INLINE void AddGroup(const Row* rows, size_t g, const float* x, size_t x_str
   });
 }
 
-/// Adds the last cols % 32 elements of each row; formats of whole groups have none.
-template <class Row, size_t kRows, size_t kTokens>
-HWY_INLINE void AddTail(const Row* rows, const MatMulArgs& args, const float* x,
+/// Adds the last cols % 32 elements of each row, which `rows` has come to; formats of whole groups
+/// have none.
+template <class Rows, size_t kRows, size_t kTokens>
+HWY_INLINE void AddTail(const Rows& rows, const MatMulArgs& args, const float* x,
                         Sums<kRows, kTokens>& sums) {
-  if constexpr (!Row::kWholeGroups) {
-    const size_t whole = args.w.cols / kGroup * kGroup;
-    const size_t tail_bytes = (args.w.cols - whole) * Row::kElementBytes;
+  if constexpr (!Rows::kWholeGroups) {
+    const size_t tail_bytes = args.w.cols % kGroup * Rows::kElementBytes;
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
-      const PaddedGroup group(rows[r].data + whole * Row::kElementBytes, tail_bytes);
-      const Row tail(group);
+      const PaddedGroup group(rows.data + r * rows.stride, tail_bytes);
       Sums<1, kTokens> row_sums;
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { row_sums.of[0][t] = sums.of[r][t]; });
-      AddGroup(&tail, 0, x + whole, args.x_stride, row_sums);
+      AddGroup(Rows(group), x, args.x_stride, row_sums);
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = row_sums.of[0][t]; });
     });
   }
 }
 
-/// Outputs of kRows rows from `row` on, for kTokens tokens from `token` on.
-template <class Row, size_t kRows, size_t kTokens>
-void FewTokensTile(const MatMulArgs& args, size_t row, size_t token) {
-  const float* x = args.x + token * args.x_stride;
-  const std::array<Row, kRows> rows = [&]<size_t... r>(std::index_sequence<r...>)
-      THIMBLE_INLINE_LAMBDA {
-    return std::array<Row, kRows>{Row(args.w, row + r)...};
-  }
-  (std::make_index_sequence<kRows>());
-  Sums<kRows, kTokens> sums;
+template <size_t kRows, size_t kTokens>
+HWY_INLINE void ClearSums(Sums<kRows, kTokens>& sums) {
   Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
     Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = ZeroLanes(); });
   });
-  const size_t groups = args.w.cols / kGroup;
-  for (size_t g = 0; g < groups; ++g) {
-    rows[0].template PrefetchNext<kRows>(args.w, g);
-    AddGroup(rows.data(), g, x + g * kGroup, args.x_stride, sums);
-  }
-  if (args.w.cols % kGroup != 0) AddTail(rows.data(), args, x, sums);
-  float* y = args.y + token * args.y_stride + row;
+}
+
+/// Writes the outputs of the rows from `row` on.
+template <size_t kRows, size_t kTokens>
+HWY_INLINE void StoreSums(const Sums<kRows, kTokens>& sums, const MatMulArgs& args, size_t row) {
   Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
-      y[t * args.y_stride + r] = SumOfLanes(sums.of[r][t]);
+      args.y[t * args.y_stride + row + r] = SumOfLanes(sums.of[r][t]);
     });
   });
 }
 
-template <class Row, size_t kTokens>
+/// Outputs of kRows rows from `row` on, for kTokens tokens.
+template <class Rows, size_t kRows, size_t kTokens>
+void FewTokensTile(const MatMulArgs& args, size_t row) {
+  Rows rows(args.w, row);
+  Rows next(args.w, row + kRows);
+  Sums<kRows, kTokens> sums;
+  ClearSums(sums);
+  const float* x = args.x;
+  for (size_t groups = args.w.cols / kGroup; groups > 0; --groups) {
+    next.template PrefetchShare<kRows>();
+    AddGroup(rows, x, args.x_stride, sums);
+    rows.NextGroup();
+    x += kGroup;
+  }
+  if (args.w.cols % kGroup != 0) AddTail(rows, args, x, sums);
+  StoreSums(sums, args, row);
+}
+
+template <class Rows, size_t kTokens>
 void FewTokens(const MatMulArgs& args) {
-  constexpr size_t kRows = kRowsAtOnce<Row, kTokens>;
+  constexpr size_t kRows = kRowsAtOnce<Rows, kTokens>;
   size_t row = 0;
   for (; row + kRows <= args.w.rows; row += kRows) {
-    FewTokensTile<Row, kRows, kTokens>(args, row, 0);
+    FewTokensTile<Rows, kRows, kTokens>(args, row);
   }
-  for (; row < args.w.rows; ++row) FewTokensTile<Row, 1, kTokens>(args, row, 0);
+  for (; row < args.w.rows; ++row) FewTokensTile<Rows, 1, kTokens>(args, row);
 }
 
 // ---- many tokens: weights are decoded once into a buffer, then used for all tokens of a block
@@ -134,11 +141,11 @@ struct ManyTokensBuffer {
   alignas(64) float sums[kBlockRows][kBlockTokens][kLanes];
 };
 
-template <class Row>
-HWY_INLINE void DecodeGroup(const Row& row, size_t g, float* evens, float* odds) {
+template <class Rows>
+HWY_INLINE void DecodeGroup(const Rows& row, size_t g, float* evens, float* odds) {
   Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
     V even, odd;
-    row.Load(g, p, even, odd);
+    row.Load(0, g, p, even, odd);
     hn::StoreU(even, kF, evens + p * kVector);
     hn::StoreU(odd, kF, odds + p * kVector);
   });
@@ -146,19 +153,19 @@ HWY_INLINE void DecodeGroup(const Row& row, size_t g, float* evens, float* odds)
 
 /// Decodes columns [first, first + count) of a row into row r of the tile, zeros to the end of a
 /// group.
-template <class Row>
-HWY_INLINE void DecodePacked(const Row& row, size_t first, size_t count, size_t r,
+template <class Rows>
+HWY_INLINE void DecodePacked(const Rows& row, size_t first, size_t count, size_t r,
                              WeightTile& tile) {
   const size_t groups = count / kGroup;
   for (size_t g = 0; g < groups; ++g) {
     DecodeGroup(row, first / kGroup + g, tile[2 * g][r], tile[2 * g + 1][r]);
   }
-  if constexpr (!Row::kWholeGroups) {
+  if constexpr (!Rows::kWholeGroups) {
     const size_t tail = count % kGroup;
     if (tail == 0) return;
-    const uint8_t* from = row.data + (first + groups * kGroup) * Row::kElementBytes;
-    const PaddedGroup group(from, tail * Row::kElementBytes);
-    DecodeGroup(Row(group), 0, tile[2 * groups][r], tile[2 * groups + 1][r]);
+    const uint8_t* from = row.data + (first + groups * kGroup) * Rows::kElementBytes;
+    const PaddedGroup group(from, tail * Rows::kElementBytes);
+    DecodeGroup(Rows(group), 0, tile[2 * groups][r], tile[2 * groups + 1][r]);
   }
 }
 
@@ -202,12 +209,12 @@ struct Block {
 
 /// Adds the block's columns to the sums of kTileRows rows from block row `r` on. Rows beyond the
 /// matrix are computed from whatever the buffer holds, and never stored.
-template <class Row>
+template <class Rows>
 HWY_INLINE void AddRowTile(const MatMulArgs& args, const Block& block, size_t r,
                            ManyTokensBuffer& buffer) {
   const size_t rows = std::min(kTileRows, block.num_rows - r);
   for (size_t i = 0; i < rows; ++i) {
-    const Row row(args.w, block.row + r + i);
+    const Rows row(args.w, block.row + r + i);
     DecodePacked(row, block.col, block.num_cols, i, buffer.weights);
   }
   const size_t cols = PackedCols(block.num_cols);
@@ -226,12 +233,12 @@ HWY_INLINE void AddRowTile(const MatMulArgs& args, const Block& block, size_t r,
   }
 }
 
-template <class Row>
+template <class Rows>
 void ManyTokensBlock(const MatMulArgs& args, Block block, ManyTokensBuffer& buffer) {
   std::memset(buffer.sums, 0, sizeof(buffer.sums));
   for (block.col = 0; block.col < args.w.cols; block.col += kBlockCols) {
     block.num_cols = std::min(kBlockCols, args.w.cols - block.col);
-    for (size_t r = 0; r < block.num_rows; r += kTileRows) AddRowTile<Row>(args, block, r, buffer);
+    for (size_t r = 0; r < block.num_rows; r += kTileRows) AddRowTile<Rows>(args, block, r, buffer);
   }
   for (size_t t = 0; t < block.num_tokens; ++t) {
     float* y = args.y + (block.token + t) * args.y_stride + block.row;
@@ -245,7 +252,7 @@ void ManyTokensBlock(const MatMulArgs& args, Block block, ManyTokensBuffer& buff
   }
 }
 
-template <class Row>
+template <class Rows>
 void ManyTokens(const MatMulArgs& args) {
   ManyTokensBuffer buffer;
   std::memset(buffer.weights, 0, sizeof(buffer.weights));
@@ -254,30 +261,30 @@ void ManyTokens(const MatMulArgs& args) {
     block.num_rows = std::min(kBlockRows, args.w.rows - block.row);
     for (block.token = 0; block.token < args.num_tokens; block.token += kBlockTokens) {
       block.num_tokens = std::min(kBlockTokens, args.num_tokens - block.token);
-      ManyTokensBlock<Row>(args, block, buffer);
+      ManyTokensBlock<Rows>(args, block, buffer);
     }
   }
 }
 
 // ---- all formats and numbers of tokens
 
-template <class Row>
+template <class Rows>
 void MatMulRows(const MatMulArgs& args) {
   switch (args.num_tokens) {
     case 1:
-      return FewTokens<Row, 1>(args);
+      return FewTokens<Rows, 1>(args);
     case 2:
-      return FewTokens<Row, 2>(args);
+      return FewTokens<Rows, 2>(args);
     case 3:
-      if constexpr (kFewTokens >= 3) return FewTokens<Row, 3>(args);
+      if constexpr (kFewTokens >= 3) return FewTokens<Rows, 3>(args);
       break;
     case 4:
-      if constexpr (kFewTokens >= 4) return FewTokens<Row, 4>(args);
+      if constexpr (kFewTokens >= 4) return FewTokens<Rows, 4>(args);
       break;
     default:
       break;
   }
-  ManyTokens<Row>(args);
+  ManyTokens<Rows>(args);
 }
 
 /// Coded rows are decoded a few at a time into memory that stays in the second-level cache, then
@@ -293,20 +300,20 @@ void MatMulCoded(const MatMulArgs& args) {
     part.w.rows = std::min({fit, kDecodedRows, args.w.rows - row});
     part.y = args.y + row;
     DecodeCoded(args.w, row, part.w.rows, scratch);
-    MatMulRows<BF16Row>(part);
+    MatMulRows<BF16Rows>(part);
   }
 }
 
 void MatMul(const MatMulArgs& args) noexcept {
   switch (args.w.format) {
     case WeightFormat::kBF16:
-      return MatMulRows<BF16Row>(args);
+      return MatMulRows<BF16Rows>(args);
     case WeightFormat::kF32:
-      return MatMulRows<F32Row>(args);
+      return MatMulRows<F32Rows>(args);
     case WeightFormat::kMXFP4:
-      return MatMulRows<MxRow>(args);
+      return MatMulRows<MxRows>(args);
     case WeightFormat::kQ8:
-      return MatMulRows<Q8Row>(args);
+      return MatMulRows<Q8Rows>(args);
     case WeightFormat::kCodedBF16:
       return MatMulCoded(args);
   }
@@ -327,15 +334,15 @@ void PackActivations(const float* x, size_t cols, float* packed) noexcept {
 constexpr size_t kTransposedParts = kVector == 1 ? 4 : 4 * kParts / (kManyRegisters ? 1 : 2);
 
 /// y[c] for kVectors vectors of columns from `col` on.
-template <class Row, size_t kVectors>
+template <class Rows, size_t kVectors>
 void TransposedTile(const WeightMatrix& w, const float* x, size_t col, float* y) {
   V sum[kVectors];
   Unroll<kVectors>([&](auto i) THIMBLE_INLINE_LAMBDA { sum[i] = hn::Zero(kF); });
-  const uint8_t* from = w.data + col * Row::kElementBytes;
+  const uint8_t* from = w.data + col * Rows::kElementBytes;
   for (size_t r = 0; r < w.rows; ++r, from += w.RowBytes()) {
     const V factor = hn::Set(kF, x[r]);
     Unroll<kVectors>([&](auto i) THIMBLE_INLINE_LAMBDA {
-      const V weights = Row::LoadNatural(from + i * kVector * Row::kElementBytes);
+      const V weights = Rows::LoadNatural(from + i * kVector * Rows::kElementBytes);
       sum[i] = hn::MulAdd(factor, weights, sum[i]);
     });
   }
@@ -344,52 +351,52 @@ void TransposedTile(const WeightMatrix& w, const float* x, size_t col, float* y)
 }
 
 /// y[c] for the last columns, fewer than a vector.
-template <class Row>
+template <class Rows>
 void TransposedTail(const WeightMatrix& w, const float* x, size_t col, float* y) {
   const size_t count = w.cols - col;
   V sum = hn::Zero(kF);
   for (size_t r = 0; r < w.rows; ++r) {
-    const uint8_t* from = w.data + r * w.RowBytes() + col * Row::kElementBytes;
-    const PaddedGroup group(from, count * Row::kElementBytes);
-    sum = hn::MulAdd(hn::Set(kF, x[r]), Row::LoadNatural(group.bytes), sum);
+    const uint8_t* from = w.data + r * w.RowBytes() + col * Rows::kElementBytes;
+    const PaddedGroup group(from, count * Rows::kElementBytes);
+    sum = hn::MulAdd(hn::Set(kF, x[r]), Rows::LoadNatural(group.bytes), sum);
   }
   StoreFirst(sum, y + col, count);
 }
 
-template <class Row>
+template <class Rows>
 void TransposedRows(const WeightMatrix& w, const float* x, float* y) {
   constexpr size_t kStep = kTransposedParts * kVector;
   size_t col = 0;
-  for (; col + kStep <= w.cols; col += kStep) TransposedTile<Row, kTransposedParts>(w, x, col, y);
-  for (; col + kVector <= w.cols; col += kVector) TransposedTile<Row, 1>(w, x, col, y);
-  if (col < w.cols) TransposedTail<Row>(w, x, col, y);
+  for (; col + kStep <= w.cols; col += kStep) TransposedTile<Rows, kTransposedParts>(w, x, col, y);
+  for (; col + kVector <= w.cols; col += kVector) TransposedTile<Rows, 1>(w, x, col, y);
+  if (col < w.cols) TransposedTail<Rows>(w, x, col, y);
 }
 
 void TransposedMatVec(const WeightMatrix& w, const float* x, float* y) noexcept {
-  if (w.format == WeightFormat::kBF16) return TransposedRows<BF16Row>(w, x, y);
-  TransposedRows<F32Row>(w, x, y);
+  if (w.format == WeightFormat::kBF16) return TransposedRows<BF16Rows>(w, x, y);
+  TransposedRows<F32Rows>(w, x, y);
 }
 
-template <class Row>
+template <class Rows>
 void DecodeNatural(const WeightMatrix& w, float* out) {
   const size_t elements = w.rows * w.cols;
   size_t i = 0;
   for (; i + kVector <= elements; i += kVector) {
-    hn::StoreU(Row::LoadNatural(w.data + i * Row::kElementBytes), kF, out + i);
+    hn::StoreU(Rows::LoadNatural(w.data + i * Rows::kElementBytes), kF, out + i);
   }
   if (i == elements) return;
-  const PaddedGroup group(w.data + i * Row::kElementBytes, (elements - i) * Row::kElementBytes);
-  StoreFirst(Row::LoadNatural(group.bytes), out + i, elements - i);
+  const PaddedGroup group(w.data + i * Rows::kElementBytes, (elements - i) * Rows::kElementBytes);
+  StoreFirst(Rows::LoadNatural(group.bytes), out + i, elements - i);
 }
 
-template <class Row>
+template <class Rows>
 void DecodeGroups(const WeightMatrix& w, float* out) {
   for (size_t r = 0; r < w.rows; ++r) {
-    const Row row(w, r);
+    const Rows row(w, r);
     for (size_t g = 0; g < w.cols / kGroup; ++g, out += kGroup) {
       Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
         V even, odd;
-        row.Load(g, p, even, odd);
+        row.Load(0, g, p, even, odd);
         hn::StoreInterleaved2(even, odd, kF, out + p * 2 * kVector);
       });
     }
@@ -400,21 +407,21 @@ void DecodeCodedNatural(const WeightMatrix& w, float* out) {
   alignas(64) uint16_t row[kMaxCodedCols];
   for (size_t r = 0; r < w.rows; ++r, out += w.cols) {
     DecodeCoded(w, r, 1, row);
-    DecodeNatural<BF16Row>({WeightFormat::kBF16, 1, w.cols, reinterpret_cast<const uint8_t*>(row)},
-                           out);
+    DecodeNatural<BF16Rows>({WeightFormat::kBF16, 1, w.cols, reinterpret_cast<const uint8_t*>(row)},
+                            out);
   }
 }
 
 void Decode(const WeightMatrix& w, float* out) noexcept {
   switch (w.format) {
     case WeightFormat::kBF16:
-      return DecodeNatural<BF16Row>(w, out);
+      return DecodeNatural<BF16Rows>(w, out);
     case WeightFormat::kF32:
-      return DecodeNatural<F32Row>(w, out);
+      return DecodeNatural<F32Rows>(w, out);
     case WeightFormat::kMXFP4:
-      return DecodeGroups<MxRow>(w, out);
+      return DecodeGroups<MxRows>(w, out);
     case WeightFormat::kQ8:
-      return DecodeGroups<Q8Row>(w, out);
+      return DecodeGroups<Q8Rows>(w, out);
     case WeightFormat::kCodedBF16:
       return DecodeCodedNatural(w, out);
   }

@@ -1,9 +1,11 @@
-// One row of a weight matrix in each stored format, as groups of 32 elements decoded to float32.
+// Rows of a weight matrix in each stored format, as groups of 32 elements decoded to float32.
 //
-// A row type offers, for group g and the compile-time part p of sixteen lanes,
-//   Load(g, p, even, odd)      elements 2l and 2l + 1 of the group, for each lane l of the part;
-//   PrefetchNext<kRows>(w, g)  of the kRows rows that follow this one and its kRows - 1 neighbours,
-//                              asks for the share that falls to group g.
+// A type of rows starts at a row and a group of it, and offers
+//   Load(r, g, p, even, odd)  of group g (from there on) of the r-th row (from there on), elements
+//                             2l and 2l + 1, for each lane l of the compile-time part p;
+//   NextGroup()               goes on to the next group;
+//   PrefetchShare<kRows>()    asks for memory of the rows from here on, for each call as many bytes
+//                             as kRows rows have in a group, and goes on behind them.
 // The formats whose rows may end in a short group can also be made from a PaddedGroup.
 // Compiled once for each SIMD target.
 
@@ -29,15 +31,17 @@ constexpr size_t kGroup = 32;
 /// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
 /// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
 /// is a power of two would evict its own beginning from the first. The address may lie beyond the
-/// matrix, which a prefetch forgives and pointer arithmetic does not.
+/// matrix.
 template <size_t kBytes>
-HWY_INLINE void PrefetchLines(const uint8_t* p, size_t ahead_bytes) {
+HWY_INLINE void PrefetchLines(const uint8_t* p) {
   constexpr size_t kLine = 64;
-  const uintptr_t first = reinterpret_cast<uintptr_t>(p) + ahead_bytes;
-  Unroll<(kBytes + kLine - 1) / kLine>([&](auto line) THIMBLE_INLINE_LAMBDA {
-    __builtin_prefetch(reinterpret_cast<const void*>(first + line * kLine), 0, 2);
-  });
+  Unroll<(kBytes + kLine - 1) / kLine>(
+      [&](auto line) THIMBLE_INLINE_LAMBDA { __builtin_prefetch(p + line * kLine, 0, 2); });
 }
+
+/// Makes the compiler address a few rows from one pointer and their stride; a pointer for each row
+/// would exceed the registers.
+HWY_INLINE void KeepOnePointer(const uint8_t*& p) { asm("" : "+r"(p)); }
 
 /// kVector words from any address.
 HWY_INLINE U LoadWords(const uint8_t* p) {
@@ -73,25 +77,32 @@ struct PaddedGroup {
   PaddedGroup(const uint8_t* p, size_t num_bytes) { std::memcpy(bytes, p, num_bytes); }
 };
 
-struct BF16Row {
+struct BF16Rows {
   static constexpr bool kWholeGroups = false;
   static constexpr size_t kElementBytes = 2;
   const uint8_t* data;
+  size_t stride;
 
-  BF16Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
-  explicit BF16Row(const PaddedGroup& group) : data(group.bytes) {}
+  BF16Rows(const WeightMatrix& w, size_t row)
+      : data(w.data + row * w.cols * kElementBytes), stride(w.cols * kElementBytes) {}
+  explicit BF16Rows(const PaddedGroup& group) : data(group.bytes), stride(0) {}
 
+  HWY_INLINE void NextGroup() {
+    data += kGroup * kElementBytes;
+    KeepOnePointer(data);
+  }
   template <size_t kRows>
-  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+  HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * kGroup * kElementBytes;
-    PrefetchLines<kShare>(data, kRows * w.RowBytes() + g * kShare);
+    PrefetchLines<kShare>(data);
+    data += kShare;
   }
 
   /// A word holds an even element below an odd one: this is why products are summed in pairs.
   template <class Part>
-  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
-    const uint8_t* from = data + g * kGroup * kElementBytes + p * kVector * sizeof(uint32_t);
-    U words = LoadWords(from);
+  HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
+    const size_t at = g * kGroup * kElementBytes + p * kVector * sizeof(uint32_t);
+    U words = LoadWords(data + r * stride + at);
     KeepInRegister(words);
     even = hn::BitCast(kF, hn::ShiftLeft<16>(words));
     odd = hn::BitCast(kF, hn::And(words, hn::Set(kU, 0xffff0000u)));
@@ -100,23 +111,30 @@ struct BF16Row {
   static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadBF16(p); }
 };
 
-struct F32Row {
+struct F32Rows {
   static constexpr bool kWholeGroups = false;
   static constexpr size_t kElementBytes = 4;
   const uint8_t* data;
+  size_t stride;
 
-  F32Row(const WeightMatrix& w, size_t row) : data(w.data + row * w.RowBytes()) {}
-  explicit F32Row(const PaddedGroup& group) : data(group.bytes) {}
+  F32Rows(const WeightMatrix& w, size_t row)
+      : data(w.data + row * w.cols * kElementBytes), stride(w.cols * kElementBytes) {}
+  explicit F32Rows(const PaddedGroup& group) : data(group.bytes), stride(0) {}
 
+  HWY_INLINE void NextGroup() {
+    data += kGroup * kElementBytes;
+    KeepOnePointer(data);
+  }
   template <size_t kRows>
-  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+  HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * kGroup * kElementBytes;
-    PrefetchLines<kShare>(data, kRows * w.RowBytes() + g * kShare);
+    PrefetchLines<kShare>(data);
+    data += kShare;
   }
 
   template <class Part>
-  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
-    const uint8_t* from = data + (g * kGroup + p * 2 * kVector) * kElementBytes;
+  HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
+    const uint8_t* from = data + r * stride + (g * kGroup + p * 2 * kVector) * kElementBytes;
     const V low = LoadF32(from);
     const V high = LoadF32(from + kVector * kElementBytes);
 #if HWY_TARGET == HWY_SCALAR
@@ -131,32 +149,45 @@ struct F32Row {
   static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadF32(p); }
 };
 
-struct MxRow {
+struct MxRows {
   static constexpr bool kWholeGroups = true;
   const uint8_t* codes;
   const uint8_t* scales;
+  size_t code_stride;
+  size_t scale_stride;
 
-  MxRow(const WeightMatrix& w, size_t row)
-      : codes(w.data + row * w.RowBytes()), scales(w.scales + row * (w.cols / kMxGroup)) {}
+  MxRows(const WeightMatrix& w, size_t row)
+      : codes(w.data + row * (w.cols / 2)),
+        scales(w.scales + row * (w.cols / kMxGroup)),
+        code_stride(w.cols / 2),
+        scale_stride(w.cols / kMxGroup) {}
 
+  HWY_INLINE void NextGroup() {
+    codes += kGroup / 2;
+    scales += 1;
+    KeepOnePointer(codes);
+    KeepOnePointer(scales);
+  }
   template <size_t kRows>
-  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
-    constexpr size_t kShare = kRows * kGroup / 2;
-    PrefetchLines<kShare>(codes, kRows * w.RowBytes() + g * kShare);
-    PrefetchLines<kRows>(scales, kRows * (w.cols / kMxGroup) + g * kRows);
+  HWY_INLINE void PrefetchShare() {
+    PrefetchLines<kRows * kGroup / 2>(codes);
+    PrefetchLines<kRows>(scales);
+    codes += kRows * kGroup / 2;
+    scales += kRows;
   }
 
   template <class Part>
-  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
+  HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
     const hn::Rebind<uint8_t, decltype(kU)> narrow;
-    const uint8_t* from = codes + g * (kGroup / 2) + p * kVector;
+    const uint8_t* from = codes + r * code_stride + g * (kGroup / 2) + p * kVector;
     U pairs = hn::PromoteTo(kU, hn::LoadU(narrow, from));
     KeepInRegister(pairs);
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-    V scaled = hn::LoadU(kF, kScaledE2M1[scales[g]].data());
+    const size_t scale = scales[r * scale_stride + g];
+#if THIMBLE_AVX512 || HWY_TARGET == HWY_AVX2
+    V scaled = hn::LoadU(kF, kScaledE2M1[scale].data());
     KeepInRegister(scaled);
 #else
-    const V scaled = hn::Set(kF, kE8M0[scales[g]]);
+    const V scaled = hn::Set(kF, kE8M0[scale]);
 #endif
     even = Decode(pairs, scaled);
     odd = Decode(hn::ShiftRight<4>(pairs), scaled);
@@ -165,7 +196,7 @@ struct MxRow {
   /// Value of the code in the low four bits of each lane, times the scale: exact. `scaled` is the
   /// table of such products where the target has lookups, else the scale.
   static HWY_INLINE V Decode(U codes, V scaled) {
-#if HWY_TARGET == HWY_AVX3
+#if THIMBLE_AVX512
     // The instruction ignores all but four bits of an index; Highway's wrapper would demand zeros.
     return V{_mm512_permutexvar_ps(codes.raw, scaled.raw)};
 #elif HWY_TARGET == HWY_AVX2
@@ -183,30 +214,40 @@ struct MxRow {
   }
 };
 
-struct Q8Row {
+struct Q8Rows {
   static constexpr bool kWholeGroups = true;
   const uint8_t* codes;
   const uint8_t* scales;
+  size_t stride;
 
-  Q8Row(const WeightMatrix& w, size_t row)
-      : codes(w.data + row * w.RowBytes()), scales(codes + w.cols) {}
+  Q8Rows(const WeightMatrix& w, size_t row)
+      : codes(w.data + row * Q8RowBytes(w.cols)),
+        scales(codes + w.cols),
+        stride(Q8RowBytes(w.cols)) {}
 
+  HWY_INLINE void NextGroup() {
+    codes += kGroup;
+    scales += sizeof(uint16_t);
+    KeepOnePointer(codes);
+    KeepOnePointer(scales);
+  }
   template <size_t kRows>
-  HWY_INLINE void PrefetchNext(const WeightMatrix& w, size_t g) const {
+  HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * (kGroup + sizeof(uint16_t));
-    PrefetchLines<kShare>(codes, kRows * w.RowBytes() + g * kShare);
+    PrefetchLines<kShare>(codes);
+    codes += kShare;
   }
 
   /// Eight bits times the eight of a BF16 fraction: the products are exact.
   template <class Part>
-  HWY_INLINE void Load(size_t g, Part p, V& even, V& odd) const {
+  HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
     const hn::Rebind<uint16_t, decltype(kU)> narrow;
     const hn::RebindToSigned<decltype(kU)> whole;
     uint16_t pairs[kVector];
-    std::memcpy(pairs, codes + g * kGroup + p * sizeof(pairs), sizeof(pairs));
+    std::memcpy(pairs, codes + r * stride + g * kGroup + p * sizeof(pairs), sizeof(pairs));
     U words = hn::PromoteTo(kU, hn::LoadU(narrow, pairs));
     KeepInRegister(words);
-    const V scale = BroadcastBF16(scales + g * sizeof(uint16_t));
+    const V scale = BroadcastBF16(scales + r * stride + g * sizeof(uint16_t));
     const auto low = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<24>(words)));
     const auto high = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<16>(words)));
     even = hn::Mul(hn::ConvertTo(kF, low), scale);
