@@ -1,13 +1,15 @@
 #include "kernels/kernels.h"
 
-// AVX3_DL and SSSE3 bring these kernels nothing over AVX3 and SSE4. The baseline must stay: it is
-// the scalar target, the same with every compiler since EMU128 is broken in some.
+// SSSE3 brings these kernels nothing over SSE4; AVX3_DL has the instructions that coded weights
+// want. The baseline must stay: it is the scalar target, the same with every compiler since EMU128
+// is broken in some.
+#define HWY_WANT_AVX3_DL 1
 #ifdef THIMBLE_FEW_TARGETS
 // Sanitizers make these functions very slow to compile. One vector target serves there; the release
 // build tests all.
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_AVX3 | HWY_SSE4 | HWY_SSSE3)
 #else
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3)
+#define HWY_DISABLED_TARGETS HWY_SSSE3
 #endif
 #define HWY_BROKEN_EMU128 1
 
@@ -70,7 +72,8 @@ std::vector<const Kernels*> AllKernels() {
     int64_t bit;
     const Kernels& (*table)();
   };
-  static constexpr Target kBestFirst[] = {{HWY_AVX3, HWY_CHOOSE_AVX3(Table)},
+  static constexpr Target kBestFirst[] = {{HWY_AVX3_DL, HWY_CHOOSE_AVX3_DL(Table)},
+                                          {HWY_AVX3, HWY_CHOOSE_AVX3(Table)},
                                           {HWY_AVX2, HWY_CHOOSE_AVX2(Table)},
                                           {HWY_SSE4, HWY_CHOOSE_SSE4(Table)},
                                           {HWY_STATIC_TARGET, HWY_CHOOSE_FALLBACK(Table)}};

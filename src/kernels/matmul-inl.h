@@ -122,6 +122,110 @@ void FewTokens(const MatMulArgs& args) {
   for (; row < args.w.rows; ++row) FewTokensTile<Rows, 1, kTokens>(args, row);
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+
+// ---- few tokens and coded rows, which this target decodes in registers
+
+/// A group of BF16 rows, decoded.
+template <size_t kRows>
+struct DecodedGroup {
+  U words[kRows];
+
+  template <class Part>
+  HWY_INLINE void Load(size_t r, size_t /*g*/, Part /*p*/, V& even, V& odd) const {
+    SplitWords(words[r], even, odd);
+  }
+};
+
+struct CodedCursor {
+  const uint8_t* span;
+  Escapes escapes;
+};
+
+/// Adds a whole span of each row, and goes on to the next.
+template <size_t kRows, size_t kTokens>
+HWY_INLINE void AddSpan(const ExponentTable& table, CodedCursor* rows, const float* x,
+                        size_t x_stride, Sums<kRows, kTokens>& sums) {
+  Unroll<2>([&](auto half) THIMBLE_INLINE_LAMBDA {
+    DecodedGroup<kRows> first, second;
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      DecodeHalf<half>(table, rows[r].span, rows[r].span + kCodedSpan, rows[r].escapes,
+                       first.words[r], second.words[r]);
+    });
+    AddGroup(first, x + half * kHalfSpan, x_stride, sums);
+    AddGroup(second, x + half * kHalfSpan + kGroup, x_stride, sums);
+  });
+  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].span += kSpanBytes; });
+}
+
+/// Adds the short last span of a row of `cols` columns.
+template <size_t kTokens>
+HWY_INLINE void AddShortSpan(const ExponentTable& table, CodedCursor row, const MatMulArgs& args,
+                             const float* x, Sums<1, kTokens>& sums) {
+  const size_t count = args.w.cols % kCodedSpan;
+  uint16_t elements[kCodedSpan] = {};
+  DecodeSpan(table, row.span, count, row.escapes, elements);
+  BF16Rows decoded({WeightFormat::kBF16, 1, kCodedSpan, reinterpret_cast<const uint8_t*>(elements)},
+                   0);
+  for (size_t c = 0; c < count; c += kGroup) {
+    AddGroup(decoded, x + c, args.x_stride, sums);
+    decoded.NextGroup();
+  }
+}
+
+/// Outputs of kRows rows of the group from row `row` of the part on, for kTokens tokens.
+template <size_t kRows, size_t kTokens>
+void CodedTile(const MatMulArgs& args, const GroupPart& part, const ExponentTable& table,
+               size_t row) {
+  CodedCursor rows[kRows];
+  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+    rows[r] = {part.CodedRow(part.begin + row + r), part.EscapesOf(part.begin + row + r)};
+  });
+  const uint8_t* next = rows[0].span + kRows * CodedRowBytes(args.w.cols);
+  Sums<kRows, kTokens> sums;
+  ClearSums(sums);
+  const float* x = args.x;
+  for (size_t spans = args.w.cols / kCodedSpan; spans > 0; --spans, x += kCodedSpan) {
+    PrefetchLines<kRows * kSpanBytes>(next);
+    next += kRows * kSpanBytes;
+    AddSpan(table, rows, x, args.x_stride, sums);
+  }
+  if (args.w.cols % kCodedSpan != 0) {
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      Sums<1, kTokens> own;
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { own.of[0][t] = sums.of[r][t]; });
+      AddShortSpan(table, rows[r], args, x, own);
+      Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = own.of[0][t]; });
+    });
+  }
+  StoreSums(sums, args, row);
+}
+
+template <size_t kTokens>
+void FewTokensCoded(const MatMulArgs& args) {
+  constexpr size_t kRows = 2;
+  for (size_t first = 0; first < args.w.rows;) {
+    const GroupPart part = FirstPart(args.w, first, args.w.rows - first);
+    MatMulArgs own = args;
+    own.y += first;
+    if (part.plain()) {
+      own.w = {WeightFormat::kBF16, part.count(), args.w.cols,
+               part.group.PlainRow(part.begin, args.w.cols)};
+      FewTokens<BF16Rows, kTokens>(own);
+    } else {
+      const ExponentTable table(part.group.exponents());
+      size_t row = 0;
+      for (; row + kRows <= part.count(); row += kRows) {
+        CodedTile<kRows, kTokens>(own, part, table, row);
+      }
+      for (; row < part.count(); ++row) CodedTile<1, kTokens>(own, part, table, row);
+    }
+    first += part.count();
+  }
+}
+
+#endif
+
 // ---- many tokens: weights are decoded once into a buffer, then used for all tokens of a block
 
 // A register tile of kTileRows x kTileTokens vectors of sums; per step it loads one vector of each
@@ -291,6 +395,20 @@ void MatMulRows(const MatMulArgs& args) {
 /// multiplied as BF16. The scratch is the largest on a compute thread's stack, for which the memory
 /// plan has 256 KiB.
 void MatMulCoded(const MatMulArgs& args) {
+#if HWY_TARGET == HWY_AVX3_DL
+  switch (args.num_tokens) {
+    case 1:
+      return FewTokensCoded<1>(args);
+    case 2:
+      return FewTokensCoded<2>(args);
+    case 3:
+      return FewTokensCoded<3>(args);
+    case 4:
+      return FewTokensCoded<4>(args);
+    default:
+      break;
+  }
+#endif
   constexpr size_t kDecodedRows = 8;
   alignas(64) uint16_t scratch[kMaxCodedCols];
   const size_t fit = kMaxCodedCols / args.w.cols;

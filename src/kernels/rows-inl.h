@@ -77,6 +77,13 @@ struct PaddedGroup {
   PaddedGroup(const uint8_t* p, size_t num_bytes) { std::memcpy(bytes, p, num_bytes); }
 };
 
+/// The elements of a word. It holds an even element below an odd one: this is why products are
+/// summed in pairs.
+HWY_INLINE void SplitWords(U words, V& even, V& odd) {
+  even = hn::BitCast(kF, hn::ShiftLeft<16>(words));
+  odd = hn::BitCast(kF, hn::And(words, hn::Set(kU, 0xffff0000u)));
+}
+
 struct BF16Rows {
   static constexpr bool kWholeGroups = false;
   static constexpr size_t kElementBytes = 2;
@@ -98,14 +105,12 @@ struct BF16Rows {
     data += kShare;
   }
 
-  /// A word holds an even element below an odd one: this is why products are summed in pairs.
   template <class Part>
   HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
     const size_t at = g * kGroup * kElementBytes + p * kVector * sizeof(uint32_t);
     U words = LoadWords(data + r * stride + at);
     KeepInRegister(words);
-    even = hn::BitCast(kF, hn::ShiftLeft<16>(words));
-    odd = hn::BitCast(kF, hn::And(words, hn::Set(kU, 0xffff0000u)));
+    SplitWords(words, even, odd);
   }
 
   static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadBF16(p); }
