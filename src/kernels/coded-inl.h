@@ -32,13 +32,10 @@ struct GroupPart {
   size_t count() const { return end - begin; }
   bool plain() const { return group.bytes + MaxCodedGroupBytes(rows, cols) == group_end; }
   const uint8_t* CodedRow(size_t row) const { return group.CodedRow(row, rows, cols); }
+  /// Of this row; up to the end of the group.
   Escapes EscapesOf(size_t row) const {
     const uint8_t* all = CodedRow(rows);
-    const auto before = [&](size_t i) {
-      return all + std::min<ptrdiff_t>(group.EscapesBefore(i), group_end - all);
-    };
-    const uint8_t* first = before(row);
-    return {first, std::max(first, before(row + 1))};
+    return {all + std::min<ptrdiff_t>(group.EscapesBefore(row), group_end - all), group_end};
   }
 };
 

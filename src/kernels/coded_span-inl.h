@@ -19,27 +19,33 @@ namespace thimble {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// The exponents without a code that a row may use.
-struct Escapes {
-  const uint8_t* next;
-  const uint8_t* end;
-
-  /// Writes them to the elements that `mask` names. A damaged row runs out of them, and its
-  /// elements stay without an exponent.
-  HWY_INLINE void Patch(uint64_t mask, uint16_t* out) {
-    for (; mask != 0 && next < end; mask &= mask - 1) {
-      const int at = std::countr_zero(mask);
-      out[at] = static_cast<uint16_t>(out[at] | *next++ << 7);
-    }
-  }
-};
-
 #if HWY_TARGET == HWY_AVX3_DL
 
 using Bytes = hn::Vec<hn::ScalableTag<uint8_t>>;
 
 /// Half a span: as many elements as a vector has bytes.
 constexpr size_t kHalfSpan = kCodedSpan / 2;
+
+/// The exponents without a code from the next one on to those of the group's last row. A row has as
+/// many as its codes ask for; where a damaged one asks for more, elements stay without an exponent.
+struct Escapes {
+  const uint8_t* next;
+  const uint8_t* end;
+
+  /// Those that the set bits of `mask` ask for, in the first bytes of what is returned.
+  HWY_INLINE __m512i Take(uint64_t mask) {
+    const size_t asked = static_cast<size_t>(std::popcount(mask));
+    const auto left = static_cast<size_t>(end - next);
+    if (left >= kHalfSpan) {
+      const __m512i taken = _mm512_loadu_si512(next);
+      next += asked;
+      return taken;
+    }
+    const __m512i taken = _mm512_maskz_loadu_epi8((uint64_t{1} << left) - 1, next);
+    next += std::min(asked, left);
+    return taken;
+  }
+};
 
 /// The exponents of a group, looked up by the complement of a code; code 7 gives zero.
 struct ExponentTable {
@@ -111,20 +117,17 @@ HWY_INLINE void DecodeHalf(const ExponentTable& table, const uint8_t* fractions,
   const __m512i high = _mm512_multishift_epi64_epi8(
       LoadConstant(kHigh), _mm512_broadcast_i32x4(load128(codes + kCodedLowBytes)));
   // Complements, so that one test finds the codes of three ones. The bits above are anything.
-  constexpr int kNotSelect = 0x35, kSelect = 0xca;
-  const __m512i code = _mm512_ternarylogic_epi32(_mm512_set1_epi8(3), low, high, kNotSelect);
+  constexpr int kNotThirdSelects = 0x1b, kThirdSelectsFirst = 0xe4, kThirdSelectsSecond = 0xd8;
+  const __m512i code = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(3), kNotThirdSelects);
   const uint64_t escaped = _mm512_testn_epi8_mask(code, _mm512_set1_epi8(kCodedExponents));
-  const uint64_t left = std::min<uint64_t>(escapes.end - escapes.next, kHalfSpan);
-  const __m512i own = _mm512_maskz_loadu_epi8(_bzhi_u64(~uint64_t{0}, left), escapes.next);
-  escapes.next += std::min<uint64_t>(left, std::popcount(escaped));
-  const __m512i exponent =
-      _mm512_mask_expand_epi8(_mm512_permutexvar_epi8(code, table.exponents.raw), escaped, own);
+  const __m512i exponent = _mm512_mask_expand_epi8(
+      _mm512_permutexvar_epi8(code, table.exponents.raw), escaped, escapes.Take(escaped));
   const __m512i fraction = _mm512_loadu_si512(fractions + kHalf * kHalfSpan);
   const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
-  const __m512i high_bytes =
-      _mm512_ternarylogic_epi32(sign, fraction, _mm512_srli_epi16(exponent, 1), kSelect);
+  const __m512i high_bytes = _mm512_ternarylogic_epi32(_mm512_srli_epi16(exponent, 1), fraction,
+                                                       sign, kThirdSelectsSecond);
   const __m512i low_bytes =
-      _mm512_ternarylogic_epi32(sign, _mm512_slli_epi16(exponent, 7), fraction, kSelect);
+      _mm512_ternarylogic_epi32(_mm512_slli_epi16(exponent, 7), fraction, sign, kThirdSelectsFirst);
   first.raw = _mm512_permutex2var_epi8(low_bytes, LoadConstant(kFirst), high_bytes);
   second.raw = _mm512_permutex2var_epi8(low_bytes, LoadConstant(kSecond), high_bytes);
 }
@@ -141,6 +144,21 @@ HWY_INLINE void DecodeWhole(const ExponentTable& table, const uint8_t* fractions
 }
 
 #else
+
+/// The exponents without a code from the next one on to those of the group's last row.
+struct Escapes {
+  const uint8_t* next;
+  const uint8_t* end;
+
+  /// Writes them to the elements that `mask` names. Where a damaged row asks for more than there
+  /// are, elements stay without an exponent.
+  HWY_INLINE void Patch(uint64_t mask, uint16_t* out) {
+    for (; mask != 0 && next < end; mask &= mask - 1) {
+      const int at = std::countr_zero(mask);
+      out[at] = static_cast<uint16_t>(out[at] | *next++ << 7);
+    }
+  }
+};
 
 /// The exponents of a group as the bytes of a BF16 element that they make up; code 7 gives zeros.
 struct ExponentTable {

@@ -160,8 +160,8 @@ HWY_INLINE void AddSpan(const ExponentTable& table, CodedCursor* rows, const flo
 
 /// Adds the short last span of a row of `cols` columns.
 template <size_t kTokens>
-HWY_INLINE void AddShortSpan(const ExponentTable& table, CodedCursor row, const MatMulArgs& args,
-                             const float* x, Sums<1, kTokens>& sums) {
+HWY_NOINLINE void AddShortSpan(const ExponentTable& table, CodedCursor row, const MatMulArgs& args,
+                               const float* x, Sums<1, kTokens>& sums) {
   const size_t count = args.w.cols % kCodedSpan;
   uint16_t elements[kCodedSpan] = {};
   DecodeSpan(table, row.span, count, row.escapes, elements);
