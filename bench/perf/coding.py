@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What coding the trunk without loss brings: the same model packed plain and coded, run
-alternately; bytes on disk, bytes read for a token, seconds for a token, and the same logits."""
+"""What coding the trunk and the scales of experts without loss brings: the same model packed plain
+and coded, run alternately; bytes on disk, bytes read for a token, seconds for a token, and the same
+logits."""
 
 import argparse
 import hashlib
@@ -30,7 +31,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2, help="decoded in each round")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    perf.print_head("lossless coding of the trunk", options.thimble)
+    perf.print_head("lossless coding", options.thimble)
     shape = ["--arch", "kimi-k3", "--layers", options.layers, "--distinct-layers", 1,
              "--distinct-experts", 16]
     models = {name: options.dir / f"k3-{name}-{options.layers}" for name in ("plain", "coded")}

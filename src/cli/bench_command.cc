@@ -104,7 +104,7 @@ class Bench {
     drive.files = model.files;
     uint64_t bytes = 0;
     for (const auto& file : drive.files) bytes += std::filesystem::file_size(file);
-    drive.random_bytes = model.sizes.expert_bytes;
+    drive.random_bytes = model.sizes.stored_expert_bytes;
     if (bytes >= kProbeFileBytes && drive.random_bytes > 0) {
       report_.Begin("io", "the model's files");
       Within([&](MemoryBudget& budget) { TimeDrive(drive, budget); });

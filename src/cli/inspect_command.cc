@@ -37,6 +37,15 @@ struct Inspection {
   size_t num_tensors = 0;  // of the index; 0 where the shards were read
   bool has_shards = false;
   std::optional<ContainerManifest> container;  // where the model is packed
+  size_t plain_experts = 0;                    // there, whose scales are not coded
+
+  size_t NumExperts() const { return summary.moe_layers * config.moe.num_experts; }
+  // What the experts take, of what they would with plain scales.
+  double ExpertShare() const {
+    const uint64_t plain = NumExperts() * ExpertBytes(config);
+    const uint64_t stored = summary.Part(ModelPart::kExperts).bytes;
+    return plain == 0 ? 1 : static_cast<double>(stored) / static_cast<double>(plain);
+  }
 
   uint64_t StoredBytes() const {
     uint64_t bytes = 0;
@@ -45,12 +54,25 @@ struct Inspection {
   }
 };
 
+size_t CountPlainExperts(const ModelConfig& config, const TensorStore& store) {
+  size_t count = 0;
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    if (config.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
+    for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
+      count += store.Expert(layer, expert).coded_scale_bytes == 0 ? 1 : 0;
+    }
+  }
+  return count;
+}
+
 Inspection Examine(const std::filesystem::path& dir) {
   Inspection found;
   found.config = ReadModelConfig(dir);
   if (IsContainer(dir)) {
     found.container = OpenContainer(dir, found.config).manifest;
-    found.summary = Summarize(found.config, TensorStore::Open(dir, found.config));
+    const TensorStore store = TensorStore::Open(dir, found.config);
+    found.summary = Summarize(found.config, store);
+    found.plain_experts = CountPlainExperts(found.config, store);
     return found;
   }
   found.has_shards = AnyShard(dir);
@@ -115,8 +137,11 @@ std::string DescribeContainer(const Inspection& found) {
     text += fmt::format(
         "synthetic: its {} layers share {} that are stored, its {} experts share {}; caches and "
         "drives see less than a real model would ask of them\n",
-        manifest.layers.size(), stored.layers,
-        found.summary.moe_layers * found.config.moe.num_experts, stored.experts);
+        manifest.layers.size(), stored.layers, found.NumExperts(), stored.experts);
+  }
+  if (manifest.coded_scales) {
+    text += fmt::format("experts with coded scales: {:.1f} % of their bytes; {} of {} stay plain\n",
+                        100 * found.ExpertShare(), found.plain_experts, found.NumExperts());
   }
   return text + LossyText(manifest.lossy) + fmt::format("source: {}\n", manifest.source);
 }
@@ -155,6 +180,9 @@ Json ToJson(const Inspection& found) {
                          {"bytes", found.StoredBytes()},
                          {"shared_extents", found.container->shared_extents},
                          {"lossy", LossyJson(found.container->lossy)},
+                         {"coded_scales", found.container->coded_scales},
+                         {"expert_share", found.ExpertShare()},
+                         {"experts_with_plain_scales", found.plain_experts},
                          {"distinct_layers", stored.layers},
                          {"distinct_experts", stored.experts}};
   }

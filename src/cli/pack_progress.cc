@@ -26,9 +26,10 @@ std::string PackProgress::Summary(uint64_t bytes) const {
 }
 
 void AddRawOption(CLI::App& app, WriteOptions* options) {
-  app.add_flag("--raw", options->raw,
-               "Store every tensor as it is, instead of the trunk coded without loss in about 71 % "
-               "of its size");
+  app.add_flag(
+      "--raw", options->raw,
+      "Store every tensor as it is, instead of coded without loss: the trunk in about 71 % "
+      "of its size, MXFP4 experts in about 95 %");
 }
 
 void ReportPack(const PackResult& result, const std::filesystem::path& dir,

@@ -126,6 +126,11 @@ std::string ReadsText(const Outlook& outlook) {
   row("output head", cold.head, decode.head, local.head);
   row("embedding row", cold.embedding, decode.embedding, local.embedding);
   row("in all", cold.Total(), decode.Total(), local.Total());
+  const WeightSizes& sizes = outlook.model.sizes;
+  if (sizes.stored_expert_bytes < sizes.expert_bytes) {
+    text += fmt::format("  an expert is read in {:.1f} % of its {}: its scales are coded\n",
+                        100 * sizes.StoredExpertShare(), FormatBytes(sizes.expert_bytes));
+  }
   return text;
 }
 
@@ -199,6 +204,7 @@ std::string PlanJson(const Outlook& outlook) {
   json["bytes_per_token"] = {{"nothing_resident", ReadsJson(outlook.cold)},
                              {"expected", ReadsJson(outlook.decode)},
                              {"local_routing", ReadsJson(outlook.local)}};
+  json["stored_expert_share"] = outlook.model.sizes.StoredExpertShare();
   json["seconds_per_token"] = seconds;
   json["tokens_per_s"] = 1 / seconds;
   json["seconds_per_token_local_routing"] = outlook.TokenSeconds(Routing::kLocal);

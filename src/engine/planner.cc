@@ -43,7 +43,7 @@ uint64_t UnloadedBytes(const ModelConfig& config) {
   // Its text, and its places in the tokenizer's tables.
   constexpr uint64_t kTokenBytes = 48;
   // Its places, and what opening a checkpoint or a container takes for a moment.
-  constexpr uint64_t kExpertBytes = sizeof(uint64_t) * kExpertTensors + 96;
+  constexpr uint64_t kExpertBytes = sizeof(uint64_t) * (kExpertTensors + 1) + 96;
   uint64_t experts = 0;
   for (const LayerSpec& spec : config.layers) {
     if (spec.feed_forward == FeedForwardKind::kMoe) experts += config.moe.num_experts;

@@ -50,6 +50,15 @@ bool IsPlainName(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
+void CheckVersion(const ConfigFields& fields, const std::string& source) {
+  const size_t version = fields.NonNegative("version");
+  if (version == kContainerVersion) return;
+  throw Error(ErrorCode::kBadModel,
+              source + ": expected a container of version " + std::to_string(kContainerVersion) +
+                  ", which this Thimble reads, found version " + std::to_string(version) +
+                  "; pack the model again with this Thimble, or use the one that packed it");
+}
+
 uint64_t ReadChecksum(const ConfigFields& fields, const char* key) {
   const std::string text = fields.Text(key);
   uint64_t checksum = 0;
@@ -233,10 +242,15 @@ void CheckCount(const std::string& where, const char* what, std::array<size_t, 2
                   ", as config.json calls for, found " + std::to_string(expected_found[1]));
 }
 
-uint64_t ExpertBytes(const ModelConfig& config) {
-  uint64_t bytes = 0;
-  for (const ExpertTensorSpec& piece : ExpertTensors(config)) bytes += piece.Bytes();
-  return bytes;
+// What every expert of a layer has in common.
+ExtentUse ExpertUse(const ContainerManifest& manifest, const ModelConfig& config, uint32_t layer) {
+  ExtentUse use;
+  use.kind = ExtentUse::Kind::kExpert;
+  use.starts_group = true;
+  use.coded_scales = manifest.coded_scales;
+  use.layer = layer;
+  use.bytes = ExpertBytes(config);
+  return use;
 }
 
 // Bounds what a manifest makes the program allocate.
@@ -251,6 +265,12 @@ void CheckNumExtents(const ContainerManifest& manifest, const ModelConfig& confi
   Fail(source, "expected at most " + std::to_string(most) +
                    " extents, as config.json calls for, found " +
                    std::to_string(manifest.num_extents));
+}
+
+void CheckCodedScales(const ContainerManifest& manifest, const ModelConfig& config,
+                      const std::string& source) {
+  if (!manifest.coded_scales || config.moe.format == WeightFormat::kMXFP4) return;
+  Fail(source, "its experts have coded scales, but config.json has no MXFP4 experts");
 }
 
 // What is quantised is called lossy, and what is called so is.
@@ -274,7 +294,10 @@ void AddGlobals(const ContainerManifest& manifest, const ModelConfig& config,
   for (uint32_t i = 0; i < specs.size(); ++i) {
     const ContainerGlobal& global = manifest.globals[i];
     CheckTensor(specs[i], global.tensor, source);
-    table->Add(global.extent, {ExtentUse::Kind::kGlobal, true, 0, i, global.tensor.MaxBytes()});
+    table->Add(global.extent, {.kind = ExtentUse::Kind::kGlobal,
+                               .starts_group = true,
+                               .item = i,
+                               .bytes = global.tensor.MaxBytes()});
   }
 }
 
@@ -283,8 +306,11 @@ void AddLayer(const ContainerLayer& layer, const std::vector<TensorSpec>& specs,
   CheckCount(where, "tensors", {specs.size(), layer.tensors.size()});
   for (uint32_t i = 0; i < specs.size(); ++i) {
     CheckTensor(specs[i], layer.tensors[i], where);
-    table->Add(layer.first_extent + i,
-               {ExtentUse::Kind::kLayer, i == 0, expert.layer, i, layer.tensors[i].MaxBytes()});
+    table->Add(layer.first_extent + i, {.kind = ExtentUse::Kind::kLayer,
+                                        .starts_group = i == 0,
+                                        .layer = expert.layer,
+                                        .item = i,
+                                        .bytes = layer.tensors[i].MaxBytes()});
   }
   ExtentUse use = expert;
   for (uint32_t i = 0; i < layer.distinct_experts; ++i) {
@@ -327,9 +353,7 @@ class TileCheck {
       FailAt(index, "starts at byte " + std::to_string(extent.offset) + " of " +
                         manifest_.files[file_].name + ", expected byte " + std::to_string(end_));
     }
-    const ContainerTensor* tensor = TensorOf(use, manifest_);
-    const bool coded = tensor != nullptr && tensor->group_rows != 0;
-    if (!coded && extent.bytes != use.bytes) {
+    if (!IsPossibleSize(extent.bytes, use)) {
       FailAt(index, "has " + std::to_string(extent.bytes) + " bytes, its tensors need " +
                         std::to_string(use.bytes));
     }
@@ -350,6 +374,14 @@ class TileCheck {
   }
 
  private:
+  // The groups of a coded tensor are summed up elsewhere.
+  bool IsPossibleSize(uint64_t bytes, const ExtentUse& use) const {
+    const ContainerTensor* tensor = TensorOf(use, manifest_);
+    if (tensor != nullptr && tensor->group_rows != 0) return true;
+    const bool has_coded = use.coded_scales && bytes > ScalesOffset(use) && bytes < use.bytes;
+    return bytes == use.bytes || has_coded;
+  }
+
   [[noreturn]] void FailAt(size_t index, const std::string& what) const {
     Fail(source_, "extent " + std::to_string(index) + " " + what);
   }
@@ -489,13 +521,13 @@ ContainerManifest ParseManifest(std::string_view json, const std::string& source
   const ConfigFields fields(root, source, "");
   fields.Check(fields.Text("format") == kContainerFormat, "format",
                "\"" + std::string(kContainerFormat) + "\"");
-  fields.Check(fields.NonNegative("version") == kContainerVersion, "version",
-               std::to_string(kContainerVersion) + ", the version that this Thimble reads");
+  CheckVersion(fields, source);
   ContainerManifest manifest;
   manifest.architecture = ReadArchitecture(fields);
   manifest.source = fields.Text("source");
   manifest.shared_extents = fields.Bool("shared_extents");
   manifest.lossy = ReadLossy(fields);
+  manifest.coded_scales = fields.MaybeBool("coded_scales").value_or(false);
   manifest.directories = ReadDirectories(fields);
   manifest.files = ReadFiles(fields, manifest.directories.size());
   const ConfigFields extents = fields.Object("extents");
@@ -518,6 +550,7 @@ std::string ManifestText(const ContainerManifest& manifest) {
                                  {"source", manifest.source},
                                  {"shared_extents", manifest.shared_extents}};
   for (const LossyPart& part : manifest.lossy) json["lossy"].push_back(ToJson(part));
+  if (manifest.coded_scales) json["coded_scales"] = true;
   json["directories"] = manifest.directories;
   for (const ContainerFile& file : manifest.files) {
     json["files"].push_back(
@@ -543,6 +576,7 @@ std::string ManifestText(const ContainerManifest& manifest) {
 std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const ModelConfig& config,
                                   const std::string& source) {
   CheckLossy(manifest, config, source);
+  CheckCodedScales(manifest, config, source);
   if (manifest.architecture != config.architecture) {
     Fail(source, "it is of a " + std::string(NameOf(manifest.architecture)) +
                      " model, config.json of a " + std::string(NameOf(config.architecture)));
@@ -566,8 +600,8 @@ std::vector<ExtentUse> ExtentUses(const ContainerManifest& manifest, const Model
       Fail(where, "it stores " + std::to_string(layer.distinct_experts) + " of " +
                       std::to_string(most) + " experts, but 'shared_extents' is false");
     }
-    AddLayer(layer, LayerTensors(config, config.layers[i]),
-             {ExtentUse::Kind::kExpert, true, i, 0, ExpertBytes(config)}, where, &table);
+    AddLayer(layer, LayerTensors(config, config.layers[i]), ExpertUse(manifest, config, i), where,
+             &table);
     if (layer.distinct_experts < most) table.NoteSharing();
   }
   return table.Finish(manifest.shared_extents);

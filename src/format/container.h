@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,7 +24,7 @@ inline constexpr const char* kCoreFile = "core.bin";
 /// Beside the others only while a container is being written.
 inline constexpr const char* kJournalFile = "journal.txt";
 inline constexpr std::string_view kContainerFormat = "thimble-container";
-inline constexpr uint64_t kContainerVersion = 2;
+inline constexpr uint64_t kContainerVersion = 3;
 /// Parts and formats that LossyPart may name.
 inline constexpr std::string_view kLossyExperts = "experts";
 inline constexpr std::string_view kLossyMxfp4 = "mxfp4";
@@ -31,6 +32,14 @@ inline constexpr std::string_view kLossyTrunk = "trunk";
 inline constexpr std::string_view kLossyQ8 = "q8";
 /// Layers, tensors outside them, and experts start at multiples of this.
 inline constexpr uint64_t kContainerAlignment = 4096;
+
+/// The tensors of an expert in the order of its extent: what is coded comes last.
+inline constexpr std::array kStoredExpertOrder = {
+    ExpertTensor::kGate,       ExpertTensor::kDown,       ExpertTensor::kUp,
+    ExpertTensor::kGateScales, ExpertTensor::kDownScales, ExpertTensor::kUpScales};
+
+/// Bytes of the scales among those of an MXFP4 expert, before any coding.
+constexpr uint64_t ScaleBytesOf(uint64_t expert_bytes) { return expert_bytes / (kMxGroup / 2 + 1); }
 
 /// Contiguous bytes of a data file with a checksum: one tensor of the trunk, or one expert.
 struct ContainerExtent {
@@ -103,6 +112,7 @@ struct ContainerManifest {
   std::string source;            // fingerprint of what the container was made from
   bool shared_extents = false;   // some layers or experts are stored once for several: synthetic
   std::vector<LossyPart> lossy;  // what was quantised when it was packed, each part at most once
+  bool coded_scales = false;     // the scales of each expert are coded where that is shorter
   std::vector<std::string> directories = {"."};  // the container's own, then absolute paths
   std::vector<ContainerFile> files;
   size_t num_extents = 0;
@@ -116,10 +126,16 @@ struct ExtentUse {
   enum class Kind : uint8_t { kNone, kGlobal, kLayer, kExpert };
   Kind kind = Kind::kNone;
   bool starts_group = false;  // aligned; otherwise it follows the extent before it
+  bool coded_scales = false;  // an expert whose scales are coded where it has fewer than `bytes`
   uint32_t layer = 0;
   uint32_t item = 0;   // index of the tensor among its layer's or the globals, or the expert
   uint64_t bytes = 0;  // what its tensors need at most; less only where coded
 };
+
+/// Where the scales of an expert start, coded or not, in an extent whose use has coded_scales.
+constexpr uint64_t ScalesOffset(const ExtentUse& use) {
+  return use.bytes - ScaleBytesOf(use.bytes);
+}
 
 /// The use of each extent. Error(kBadModel), naming `source`, unless the manifest has exactly the
 /// tensors, layers and experts that `config` calls for, each extent is used, two uses of one agree,

@@ -16,6 +16,7 @@ class TensorStore::ContainerBuilder {
     const ContainerManifest& manifest = container_.manifest;
     store_.group_ends_ = container_.table.group_ends;
     store_.lossy_ = manifest.lossy;
+    if (manifest.coded_scales) store_.coded_scale_bytes_.resize(store_.experts_.size());
     for (size_t i = 0; i < manifest.files.size(); ++i) {
       store_.files_.push_back({container_.paths[i], manifest.files[i].size});
     }
@@ -52,17 +53,20 @@ class TensorStore::ContainerBuilder {
     if (layer.distinct_experts == 0) return;
     for (size_t expert = 0; expert < store_.num_experts_; ++expert) {
       AddExpert(container_.table.extents[layer.ExpertExtentIndex(expert)],
-                store_.experts_[store_.moe_index_[index] * store_.num_experts_ + expert]);
+                store_.moe_index_[index] * store_.num_experts_ + expert);
     }
   }
 
-  // The tensors of an expert follow one another, in the order of ExpertTensor.
-  void AddExpert(const ContainerExtent& place, std::array<PackedPlace, kExpertTensors>& pieces) {
+  void AddExpert(const ContainerExtent& place, size_t row) {
     uint64_t offset = place.offset;
-    for (size_t i = 0; i < kExpertTensors; ++i) {
-      pieces[i] = uint64_t{place.file} << kOffsetBits | offset;
+    for (const ExpertTensor tensor : kStoredExpertOrder) {
+      const auto i = static_cast<size_t>(tensor);
+      store_.experts_[row][i] = uint64_t{place.file} << kOffsetBits | offset;
       offset += store_.piece_bytes_[i];
     }
+    const uint64_t plain_bytes = store_.expert_bytes_;
+    if (place.bytes == plain_bytes) return;
+    store_.coded_scale_bytes_[row] = place.bytes - (plain_bytes - ScaleBytesOf(plain_bytes));
   }
 
   const ModelConfig& config_;

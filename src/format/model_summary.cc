@@ -46,13 +46,11 @@ void Add(ModelSummary* summary, ModelPart part, PartSummary size) {
   summary->total_bytes += size.bytes;
 }
 
-void AddExperts(const ModelConfig& config, ModelSummary* summary) {
+// The experts of a layer.
+void AddExperts(const ModelConfig& config, uint64_t bytes, ModelSummary* summary) {
   const MoeConfig& moe = config.moe;
   const uint64_t parameters = uint64_t{3} * config.ExpertWidth() * moe.inner_size;
-  uint64_t bytes = 0;
-  for (const ExpertTensorSpec& piece : ExpertTensors(config)) bytes += piece.Bytes();
-  Add(summary, ModelPart::kExperts,
-      {.parameters = moe.num_experts * parameters, .bytes = moe.num_experts * bytes});
+  Add(summary, ModelPart::kExperts, {.parameters = moe.num_experts * parameters, .bytes = bytes});
   summary->active_parameters += moe.top_k * parameters;
 }
 
@@ -61,8 +59,10 @@ void CountLayer(const LayerSpec& spec, ModelSummary* summary) {
   ++(spec.feed_forward == FeedForwardKind::kMoe ? summary->moe_layers : summary->dense_layers);
 }
 
-template <StoredSize F>
-ModelSummary SummarizeWith(const ModelConfig& config, const F& stored_bytes) {
+// `expert_bytes` says what the experts of a layer take.
+template <StoredSize F, typename G>
+ModelSummary SummarizeWith(const ModelConfig& config, const F& stored_bytes,
+                           const G& expert_bytes) {
   ModelSummary summary;
   const auto add = [&](const TensorSpec& spec, MixerKind mixer, const size_t* layer) {
     const uint64_t parameters = uint64_t{spec.rows} * spec.cols;
@@ -77,7 +77,9 @@ ModelSummary SummarizeWith(const ModelConfig& config, const F& stored_bytes) {
     for (const TensorSpec& spec : LayerTensors(config, layer_spec)) {
       add(spec, layer_spec.mixer, &layer);
     }
-    if (layer_spec.feed_forward == FeedForwardKind::kMoe) AddExperts(config, &summary);
+    if (layer_spec.feed_forward == FeedForwardKind::kMoe) {
+      AddExperts(config, expert_bytes(layer), &summary);
+    }
   }
   return summary;
 }
@@ -130,16 +132,26 @@ DType PublishedType(const ModelConfig& config, TensorRole role) {
 }
 
 ModelSummary Summarize(const ModelConfig& config) {
-  return SummarizeWith(config, [&](const TensorSpec& spec, const size_t*) {
+  const auto stored_bytes = [&](const TensorSpec& spec, const size_t*) {
     return uint64_t{spec.rows} * spec.cols * SizeOf(PublishedType(config, spec.role));
-  });
+  };
+  const uint64_t expert_bytes = config.moe.num_experts * ExpertBytes(config);
+  return SummarizeWith(config, stored_bytes, [&](size_t) { return expert_bytes; });
 }
 
 ModelSummary Summarize(const ModelConfig& config, const TensorStore& store) {
-  return SummarizeWith(config, [&](const TensorSpec& spec, const size_t* layer) {
+  const auto stored_bytes = [&](const TensorSpec& spec, const size_t* layer) {
     return layer == nullptr ? store.Global(spec.role).Bytes()
                             : store.Layer(*layer, spec.role).Bytes();
-  });
+  };
+  const auto expert_bytes = [&](size_t layer) {
+    uint64_t bytes = 0;
+    for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
+      bytes += store.Expert(layer, expert).StoredBytes();
+    }
+    return bytes;
+  };
+  return SummarizeWith(config, stored_bytes, expert_bytes);
 }
 
 }  // namespace thimble

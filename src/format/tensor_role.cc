@@ -153,6 +153,12 @@ std::vector<ExpertTensorSpec> ExpertTensors(const ModelConfig& config) {
           {kUpScales, "w3.weight_scale", DType::kU8, inner, width / kMxGroup}};
 }
 
+uint64_t ExpertBytes(const ModelConfig& config) {
+  uint64_t bytes = 0;
+  for (const ExpertTensorSpec& piece : ExpertTensors(config)) bytes += piece.Bytes();
+  return bytes;
+}
+
 bool IsMatrix(TensorRole role) {
   switch (role) {
     case kEmbedding:

@@ -111,4 +111,13 @@ struct ExpertTensorSpec {
 /// Tensors of every routed expert, in the order of ExpertTensor: six for MXFP4, three for BF16.
 std::vector<ExpertTensorSpec> ExpertTensors(const ModelConfig& config);
 
+/// Bytes of all of them.
+uint64_t ExpertBytes(const ModelConfig& config);
+
+/// True for a tensor of E8M0 scales.
+constexpr bool IsScales(ExpertTensor tensor) {
+  return tensor == ExpertTensor::kGateScales || tensor == ExpertTensor::kDownScales ||
+         tensor == ExpertTensor::kUpScales;
+}
+
 }  // namespace thimble

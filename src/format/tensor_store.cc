@@ -202,10 +202,25 @@ size_t TensorExtent::RowsWithin(size_t row, uint64_t bytes) const {
   return std::min(static_cast<size_t>(end - group_ends) * group_rows, rows) - row;
 }
 
+uint64_t ExpertExtent::ScaleBytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < kExpertTensors; ++i) {
+    if (IsScales(static_cast<ExpertTensor>(i))) bytes += tensors[i].bytes;
+  }
+  return bytes;
+}
+
+uint64_t ExpertExtent::StoredBytes() const {
+  uint64_t bytes = 0;
+  for (const ExpertPiece& piece : tensors) bytes += piece.bytes;
+  return coded_scale_bytes == 0 ? bytes : bytes - ScaleBytes() + coded_scale_bytes;
+}
+
 TensorStore::TensorStore(const ModelConfig& config)
     : layers_(config.num_layers(), std::vector<TensorExtent>(kNumRoles)),
       globals_(kNumRoles),
-      num_experts_(config.moe.num_experts) {
+      num_experts_(config.moe.num_experts),
+      expert_bytes_(ExpertBytes(config)) {
   size_t moe_layers = 0;
   for (const LayerSpec& spec : config.layers) {
     const bool is_moe = spec.feed_forward == FeedForwardKind::kMoe;
@@ -214,7 +229,6 @@ TensorStore::TensorStore(const ModelConfig& config)
   experts_.resize(moe_layers * num_experts_);
   for (const ExpertTensorSpec& piece : ExpertTensors(config)) {
     piece_bytes_[static_cast<size_t>(piece.tensor)] = piece.Bytes();
-    expert_bytes_ += piece.Bytes();
   }
 }
 
@@ -252,14 +266,24 @@ const TensorExtent& TensorStore::Global(TensorRole role) const {
 ExpertExtent TensorStore::Expert(size_t layer, size_t expert) const {
   THIMBLE_CHECK(layer < moe_index_.size() && moe_index_[layer] != kNotMoe);
   THIMBLE_CHECK(expert < num_experts_);
-  const auto& places = experts_[moe_index_[layer] * num_experts_ + expert];
+  const size_t row = moe_index_[layer] * num_experts_ + expert;
+  const auto& places = experts_[row];
   ExpertExtent extent;
   for (size_t i = 0; i < kExpertTensors; ++i) {
     extent[i] = {.file = static_cast<uint32_t>(places[i] >> kOffsetBits),
                  .offset = places[i] & (kMaxFileBytes - 1),
                  .bytes = piece_bytes_[i]};
   }
+  if (!coded_scale_bytes_.empty()) extent.coded_scale_bytes = coded_scale_bytes_[row];
   return extent;
+}
+
+uint64_t TensorStore::MeanStoredExpertBytes() const {
+  uint64_t saved = 0;
+  for (const uint64_t coded : coded_scale_bytes_) {
+    if (coded != 0) saved += ScaleBytesOf(expert_bytes_) - coded;
+  }
+  return experts_.empty() ? 0 : expert_bytes_ - saved / experts_.size();
 }
 
 }  // namespace thimble

@@ -47,7 +47,22 @@ struct ExpertPiece {
   uint64_t offset = 0;
   uint64_t bytes = 0;  // 0: absent (scales of a BF16 expert)
 };
-using ExpertExtent = std::array<ExpertPiece, kExpertTensors>;
+
+/// Where an expert lies.
+struct ExpertExtent {
+  std::array<ExpertPiece, kExpertTensors> tensors;
+  /// Where its scales are coded (format/coded_scales.h; containers only): in how many bytes. Then
+  /// codes and scales follow one another as `tensors` says, but for the scales, which come last and
+  /// whose places there are those that decoding gives them.
+  uint64_t coded_scale_bytes = 0;
+
+  const ExpertPiece& operator[](size_t tensor) const { return tensors[tensor]; }
+  ExpertPiece& operator[](size_t tensor) { return tensors[tensor]; }
+  /// Of the scales, decoded.
+  uint64_t ScaleBytes() const;
+  /// What it takes in its files.
+  uint64_t StoredBytes() const;
+};
 
 struct ShardFile {
   std::filesystem::path path;
@@ -59,8 +74,8 @@ struct ShardFile {
 /// or a packed container (format/container.h). Reads headers, never payload. Immutable; safe from
 /// any thread.
 ///
-/// Experts are held as arithmetic over compact tables (48 bytes an expert), not by name: the full
-/// Kimi K3 has 497,220 tensors.
+/// Experts are held as arithmetic over compact tables (48 or 56 bytes an expert), not by name: the
+/// full Kimi K3 has 497,220 tensors.
 class TensorStore {
  public:
   /// Opens `dir` and checks every tensor that `config` calls for: present once, in the shard that
@@ -84,8 +99,10 @@ class TensorStore {
   const TensorExtent& Global(TensorRole role) const;
   /// `layer` must be a MoE layer.
   ExpertExtent Expert(size_t layer, size_t expert) const;
-  /// Bytes of one expert: all its tensors. The same for every expert of a model.
+  /// Bytes of one expert: all its tensors, decoded. The same for every expert of a model.
   uint64_t expert_bytes() const { return expert_bytes_; }
+  /// What an expert takes in its files, on the average.
+  uint64_t MeanStoredExpertBytes() const;
 
   /// What an index says of itself (`inspect` on a model that is not downloaded).
   struct IndexReport {
@@ -115,7 +132,8 @@ class TensorStore {
   std::vector<TensorExtent> globals_;              // [role]
   std::vector<uint32_t> group_ends_;               // of all coded tensors
   std::vector<std::array<PackedPlace, kExpertTensors>> experts_;  // [moe layer * experts + expert]
-  std::vector<size_t> moe_index_;  // [layer] -> index among the MoE layers, or kNotMoe
+  std::vector<uint64_t> coded_scale_bytes_;  // [same]; 0: plain. Empty where no expert has any
+  std::vector<size_t> moe_index_;            // [layer] -> index among the MoE layers, or kNotMoe
   std::array<uint64_t, kExpertTensors> piece_bytes_ = {};
   size_t num_experts_ = 0;
   uint64_t expert_bytes_ = 0;

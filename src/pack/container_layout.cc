@@ -22,6 +22,7 @@ class Builder {
     manifest_.architecture = config.architecture;
     manifest_.source = options.source;
     manifest_.lossy = options.lossy;
+    manifest_.coded_scales = options.code && config.moe.format == WeightFormat::kMXFP4;
     for (const auto& dir : options.extra) manifest_.directories.push_back(dir.string());
     manifest_.layers.resize(config.num_layers());
   }
@@ -115,8 +116,7 @@ class Builder {
     StartFile(
         "experts-" + std::string(3 - std::min<size_t>(number.size(), 3), '0') + number + ".bin",
         num_expert_files_++ % manifest_.directories.size());
-    uint64_t bytes = 0;
-    for (const ExpertTensorSpec& piece : ExpertTensors(config_)) bytes += piece.Bytes();
+    const uint64_t bytes = ExpertBytes(config_);
     ContainerLayer& entry = manifest_.layers[layer];
     entry.distinct_experts = std::min(options_.distinct_experts, config_.moe.num_experts);
     if (entry.distinct_experts < config_.moe.num_experts) manifest_.shared_extents = true;

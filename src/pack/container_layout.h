@@ -30,7 +30,7 @@ struct LayoutOptions {
   size_t distinct_experts = SIZE_MAX;  // of each stored layer, likewise
   std::vector<LossyPart> lossy;        // for the manifest
   bool q8_trunk = false;               // quantises BF16 matrices of the trunk where they may be
-  bool code = true;                    // stores tensors coded where they may be
+  bool code = true;                    // stores tensors and scales coded where they may be
   /// How a trunk tensor is stored: dtype, and its columns where padded. `layer` is kNoLayer for
   /// what lies outside the layers.
   std::function<ContainerTensor(size_t layer, const TensorSpec& spec)> stored;

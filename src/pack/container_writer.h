@@ -20,7 +20,8 @@ class ExtentSource {
  public:
   virtual ~ExtentSource() = default;
   /// Fills `out` with the bytes of an extent from `offset` on, before any coding, which lie inside
-  /// it. Called from one thread, each extent front to back.
+  /// it; of an expert in the order of kStoredExpertOrder. Called from one thread, each extent front
+  /// to back.
   virtual void Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) = 0;
   /// What quantising cost in the extent that is being read, so far; zero where nothing is
   /// quantised.
@@ -42,7 +43,8 @@ struct SmallFile {
 };
 
 struct WriteOptions {
-  /// Stores every tensor plain, none coded. What lays the container out looks at it.
+  /// Stores every tensor plain, and the scales of experts, none coded. What lays the container out
+  /// looks at it.
   bool raw = false;
   /// Quantises BF16 experts to MXFP4, which changes the logits. What lays the container out looks
   /// at it.

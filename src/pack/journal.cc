@@ -48,7 +48,7 @@ std::optional<Journal::Entry> ParseLine(std::string_view line) {
 
 Journal::Journal(const std::filesystem::path& path, const std::string& identity, size_t num_extents)
     : path_(path), entries_(num_extents) {
-  const std::string head = "thimble-journal 3 " + identity + "\n";
+  const std::string head = "thimble-journal 4 " + identity + "\n";
   if (!FileExists(path)) WriteWhole(path, head);
   file_ = std::make_unique<DiskFile>(path);
   if (!file_->TryLock()) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/cpu_topology.h"
 #include "base/error.h"
@@ -37,17 +38,33 @@ void QuantizingSource::Read(const ExtentUse& use, uint64_t offset, std::span<std
   if (!is_expert && Q8TensorOf(use) == nullptr) return source_.Read(use, offset, out);
   if (offset == 0) {
     quantized_.clear();
+    scales_.clear();
     taken_ = 0;
     next_ = 0;
     source_offset_ = 0;
   }
   while (!out.empty()) {
-    if (taken_ == quantized_.size()) QuantizeNext(use);
+    if (taken_ == quantized_.size()) TakeNext(use);
     const size_t bytes = std::min(out.size(), quantized_.size() - taken_);
     std::memcpy(out.data(), quantized_.data() + taken_, bytes);
     taken_ += bytes;
     out = out.subspan(bytes);
   }
+}
+
+void QuantizingSource::TakeNext(const ExtentUse& use) {
+  taken_ = 0;
+  const bool is_expert = use.kind == ExtentUse::Kind::kExpert;
+  if (is_expert && next_ == projections_.size()) {
+    quantized_ = std::exchange(scales_, {});
+    return;
+  }
+  QuantizeNext(use);
+  if (!is_expert) return;
+  const auto first_scale =
+      quantized_.end() - static_cast<std::ptrdiff_t>(ScaleBytesOf(quantized_.size()));
+  scales_.insert(scales_.end(), first_scale, quantized_.end());
+  quantized_.erase(first_scale, quantized_.end());
 }
 
 void QuantizingSource::QuantizeNext(const ExtentUse& use) {
@@ -66,7 +83,6 @@ void QuantizingSource::QuantizeNext(const ExtentUse& use) {
   source_offset_ += bytes.size();
   const BF16Matrix matrix = {elements_.data(), part.rows, part.cols};
   quantized_.resize(tensor != nullptr ? part.rows * Q8RowBytes(part.cols) : Mxfp4Bytes(matrix));
-  taken_ = 0;
   const std::optional<WeightLoss> loss = tensor != nullptr
                                              ? QuantizeQ8(matrix, pool_, quantized_.data())
                                              : QuantizeMxfp4(matrix, pool_, quantized_.data());

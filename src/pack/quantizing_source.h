@@ -15,9 +15,10 @@
 namespace thimble {
 
 /// The weights of another source with what a container calls lossy quantised: BF16 experts become
-/// MXFP4, each projection its codes, then its scales, and what the manifest has as Q8 becomes that,
-/// row by row. All else passes through. Holds one projection of an expert, or a few megabytes of
-/// rows, before and after. Borrows `source`; uses as many threads as there are cores.
+/// MXFP4, the codes of all projections, then their scales, and what the manifest has as Q8 becomes
+/// that, row by row. All else passes through. Holds one projection of an expert, or a few megabytes
+/// of rows, before and after, and an expert's scales. Borrows `source`; uses as many threads as
+/// there are cores.
 class QuantizingSource : public ExtentSource {
  public:
   /// `config` and `manifest` are those of the container.
@@ -36,6 +37,7 @@ class QuantizingSource : public ExtentSource {
   };
   /// The tensor of an extent that becomes Q8, or null.
   const ContainerTensor* Q8TensorOf(const ExtentUse& use) const;
+  void TakeNext(const ExtentUse& use);
   void QuantizeNext(const ExtentUse& use);
   [[noreturn]] void Fail(ErrorCode code, const ExtentUse& use, const std::string& what) const;
 
@@ -44,7 +46,8 @@ class QuantizingSource : public ExtentSource {
   ExtentSource& source_;
   ThreadPool pool_;
   std::vector<uint16_t> elements_;  // of the part
-  std::vector<uint8_t> quantized_;  // the same, as stored
+  std::vector<uint8_t> quantized_;  // the same, as stored, of an expert the codes; then the scales
+  std::vector<uint8_t> scales_;     // of the expert so far
   size_t taken_ = 0;                // bytes of quantized_
   size_t next_ = 0;                 // projection of the expert, or row of the tensor
   uint64_t source_offset_ = 0;      // of the next part, in the extent as given

@@ -7,11 +7,6 @@
 
 namespace thimble {
 
-bool IsScales(ExpertTensor tensor) {
-  return tensor == ExpertTensor::kGateScales || tensor == ExpertTensor::kDownScales ||
-         tensor == ExpertTensor::kUpScales;
-}
-
 SnapshotSource::SnapshotSource(const ModelConfig& config, const TensorStore& store)
     : config_(config), store_(store) {
   for (const ShardFile& file : store.files()) files_.push_back(File::Open(file.path));
@@ -35,14 +30,14 @@ const TensorExtent& SnapshotSource::TrunkExtent(const ExtentUse& use) const {
 void SnapshotSource::ReadExpert(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) {
   const ExpertExtent extent = store_.Expert(use.layer, use.item);
   uint64_t start = 0;  // of the piece, in the expert
-  for (size_t i = 0; i < kExpertTensors && !out.empty(); ++i) {
-    const ExpertPiece& piece = extent[i];
+  for (const ExpertTensor tensor : kStoredExpertOrder) {
+    if (out.empty()) break;
+    const ExpertPiece& piece = extent[static_cast<size_t>(tensor)];
     const uint64_t end = start + piece.bytes;
     if (offset < end) {
       const auto part = out.first(std::min<uint64_t>(out.size(), end - offset));
       files_[piece.file].ReadAt(piece.offset + (offset - start), part.size(), part.data());
-      if (IsScales(static_cast<ExpertTensor>(i)) &&
-          std::find(part.begin(), part.end(), kScaleNan) != part.end()) {
+      if (IsScales(tensor) && std::find(part.begin(), part.end(), kScaleNan) != part.end()) {
         throw Error(ErrorCode::kBadModel,
                     files_[piece.file].path().string() + ": layer " + std::to_string(use.layer) +
                         ", expert " + std::to_string(use.item) +

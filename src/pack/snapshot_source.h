@@ -28,8 +28,6 @@ class SnapshotSource : public ExtentSource {
   std::vector<File> files_;
 };
 
-/// True for a tensor of E8M0 scales.
-bool IsScales(ExpertTensor tensor);
 /// The E8M0 byte that stands for no number; quantisation never produces it.
 inline constexpr std::byte kScaleNan{0xff};
 

@@ -70,7 +70,8 @@ class SynthSource : public ExtentSource {
   void ReadExpert(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) {
     const std::vector<ExpertTensorSpec> pieces = ExpertTensors(config_);
     uint64_t start = 0;
-    for (const ExpertTensorSpec& piece : pieces) {
+    for (const ExpertTensor tensor : kStoredExpertOrder) {
+      const ExpertTensorSpec& piece = pieces.at(static_cast<size_t>(tensor));
       const uint64_t end = start + piece.Bytes();
       if (offset < end && !out.empty()) {
         const auto part = out.first(std::min<uint64_t>(out.size(), end - offset));

@@ -8,6 +8,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "format/checksum.h"
+#include "format/coded_scales.h"
 #include "format/container.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
@@ -70,15 +71,30 @@ void VerifyExtent(const Container& container, size_t index, const File& file, Sc
   const std::string where =
       file.path().string() + ": " + Describe(container.uses[index], container.manifest) + " (" +
       std::to_string(extent.bytes) + " bytes at byte " + std::to_string(extent.offset) + ")";
+  const ExtentUse& use = container.uses[index];
+  const bool has_coded = use.coded_scales && extent.bytes < use.bytes;
+  const uint64_t first_coded = extent.offset + (has_coded ? ScalesOffset(use) : extent.bytes);
   Checksum checksum;
+  std::vector<uint8_t> coded;  // scales
   try {
-    scanner->Scan(file, extent.offset, extent.bytes,
-                  [&](uint64_t, auto bytes) { checksum.Update(bytes.data(), bytes.size()); });
+    scanner->Scan(file, extent.offset, extent.bytes, [&](uint64_t offset, auto bytes) {
+      checksum.Update(bytes.data(), bytes.size());
+      if (offset + bytes.size() <= first_coded) return;
+      const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+      coded.insert(coded.end(), data + (std::max(first_coded, offset) - offset),
+                   data + bytes.size());
+    });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kRuntime) throw;
     return scanner->AddDamage(where + ": " + error.what());
   }
-  if (checksum.Digest() == extent.checksum) return;
+  if (checksum.Digest() == extent.checksum) {
+    std::vector<uint8_t> scales(has_coded ? use.bytes - ScalesOffset(use) : 0);
+    if (!DecodeScales(coded, scales)) {
+      scanner->AddDamage(where + ": its coded scales cannot be decoded");
+    }
+    return;
+  }
   scanner->AddDamage(where + ": expected the checksum " + FormatChecksum(extent.checksum) +
                      ", found " + FormatChecksum(checksum.Digest()));
 }

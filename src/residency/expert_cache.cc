@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <string>
 
 #include "base/error.h"
+#include "format/coded_scales.h"
 #include "residency/expert_layout.h"
 
 namespace thimble {
@@ -15,17 +18,28 @@ size_t NumSets(const ModelConfig& config) {
       [](const LayerSpec& spec) { return spec.feed_forward == FeedForwardKind::kMoe; }));
 }
 
-}  // namespace
-
-uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
+// The most that `bytes(extent)` says of any expert.
+template <typename F>
+uint64_t MostOfExperts(const ModelConfig& config, const TensorStore& store, const F& bytes) {
   uint64_t most = 0;
   for (size_t layer = 0; layer < config.num_layers(); ++layer) {
     if (config.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
     for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
-      most = std::max(most, LayOutExpert(store.Expert(layer, expert)).bytes);
+      most = std::max(most, bytes(store.Expert(layer, expert)));
     }
   }
   return most;
+}
+
+}  // namespace
+
+uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
+  return MostOfExperts(config, store,
+                       [](const auto& extent) { return LayOutExpert(extent).bytes; });
+}
+
+uint64_t ExpertCache::ScratchBytes(const ModelConfig& config, const TensorStore& store) {
+  return MostOfExperts(config, store, [](const auto& extent) { return extent.coded_scale_bytes; });
 }
 
 uint64_t ExpertCache::SlotTableBytes() { return sizeof(Slot) + sizeof(uint32_t); }
@@ -67,6 +81,7 @@ ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
   const uint64_t slot_bytes = SlotBytes(config, store);
   slot_tables_ = budget.Reserve("expert slots", num_slots * SlotTableBytes());
   memory_ = Buffer(budget, "expert slots", num_slots * slot_bytes);
+  scratch_ = Buffer(budget, "expert slots", ScratchBytes(config, store));
   free_.reserve(num_slots);
   for (size_t i = num_slots; i-- > 0;) free_.push_back(static_cast<uint32_t>(i));
   for (size_t i = 0; i < num_slots; ++i) {
@@ -138,12 +153,13 @@ void ExpertCache::StartReads() {
 
 void ExpertCache::Read(uint32_t expert, uint32_t index) {
   Slot& slot = slots_[index];
-  const ExpertLayout layout = LayOutExpert(store_.Expert(layer_, expert));
+  const ExpertExtent extent = store_.Expert(layer_, expert);
+  const ExpertLayout layout = LayOutExpert(extent);
   slot.view = ViewExpert(config_, layout, slot.data, expert);
   slot.layer = layer_;
   slot.set = set_;
   slot.wanted = true;
-  slot.checked = false;
+  slot.usable = false;
   residents_[set_].push_back(index);
   EntryOf(set_, expert).slot = index;
   requests_.clear();
@@ -151,7 +167,7 @@ void ExpertCache::Read(uint32_t expert, uint32_t index) {
     requests_.push_back(layout.reads[i]);
     requests_.back().out = slot.data + layout.read_offset[i];
   }
-  read_bytes_ += store_.expert_bytes();
+  read_bytes_ += extent.StoredBytes();
   reader_.Submit(requests_, ReadPriority::kDemand, slot.batch);
 }
 
@@ -217,16 +233,36 @@ void ExpertCache::Await(uint32_t index) {
   Slot& slot = slots_[index];
   try {
     slot.batch.Await();
-    if (check_ != nullptr && !slot.checked) {
-      // In a container an expert is one read, its first tensor the gate.
-      const auto* bytes = reinterpret_cast<const std::byte*>(slot.view.gate.data);
-      check_->CheckExpert(slot.layer, slot.view.expert, {bytes, store_.expert_bytes()});
-      slot.checked = true;
-    }
+    if (!slot.usable) MakeUsable(slot);
   } catch (const Error&) {
     Drop(index);
     throw;
   }
+}
+
+// What is done once with each expert that comes from the drive.
+void ExpertCache::MakeUsable(Slot& slot) {
+  const ExpertExtent extent = store_.Expert(slot.layer, slot.view.expert);
+  const auto* data = reinterpret_cast<const uint8_t*>(slot.data);
+  if (check_ != nullptr) {
+    // In a container an expert is one read, its first tensor the gate.
+    const std::byte* first = slot.data + (slot.view.gate.data - data);
+    check_->CheckExpert(slot.layer, slot.view.expert, {first, extent.StoredBytes()});
+  }
+  slot.usable = true;
+  if (extent.coded_scale_bytes == 0) return;
+  auto* scales = reinterpret_cast<uint8_t*>(slot.data) + (slot.view.gate.scales - data);
+  auto* coded = reinterpret_cast<uint8_t*>(scratch_.data());
+  std::memcpy(coded, scales, extent.coded_scale_bytes);
+  if (DecodeScales({coded, extent.coded_scale_bytes}, {scales, extent.ScaleBytes()})) return;
+  const ExpertPiece& place = extent[0];
+  throw Error(ErrorCode::kBadModel,
+              store_.files()[place.file].path.string() + " is damaged: layer " +
+                  std::to_string(slot.layer) + ", expert " + std::to_string(slot.view.expert) +
+                  " (" + std::to_string(extent.StoredBytes()) + " bytes at byte " +
+                  std::to_string(place.offset) +
+                  "): its coded scales cannot be decoded; see 'thimble verify', then copy the file "
+                  "again, or pack the model again");
 }
 
 void ExpertCache::Preload(const std::function<void(uint64_t)>& on_read) {
@@ -242,7 +278,7 @@ void ExpertCache::Preload(const std::function<void(uint64_t)>& on_read) {
     }
     for (const uint32_t slot : std::vector<uint32_t>(residents_[set_])) {
       Await(slot);
-      on_read(store_.expert_bytes());
+      on_read(store_.Expert(layer_, slots_[slot].view.expert).StoredBytes());
     }
   }
   layer_ = 0;
@@ -250,9 +286,15 @@ void ExpertCache::Preload(const std::function<void(uint64_t)>& on_read) {
 }
 
 uint64_t ExpertCache::CachedExpertBytes() const {
-  uint64_t count = 0;
-  for (const size_t capacity : capacity_) count += std::min(capacity, num_experts_);
-  return count * store_.expert_bytes();
+  uint64_t bytes = 0;
+  for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
+    if (config_.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
+    const size_t count = std::min(capacity_[set_of_layer_[layer]], num_experts_);
+    for (size_t expert = 0; expert < count; ++expert) {
+      bytes += store_.Expert(layer, expert).StoredBytes();
+    }
+  }
+  return bytes;
 }
 
 void ExpertCache::Return(uint64_t ticket) noexcept {

@@ -53,6 +53,8 @@ class ExpertCache final : public ExpertSource, private Lender {
 
   /// Memory of one slot: the largest expert with what alignment adds.
   static uint64_t SlotBytes(const ModelConfig& config, const TensorStore& store);
+  /// Memory that decoding the scales of an expert takes; all share it.
+  static uint64_t ScratchBytes(const ModelConfig& config, const TensorStore& store);
   /// What the cache keeps of each slot besides.
   static uint64_t SlotTableBytes();
   /// Memory of the tables of all experts.
@@ -67,9 +69,9 @@ class ExpertCache final : public ExpertSource, private Lender {
     std::byte* data = nullptr;
     ExpertView view;
     size_t layer = 0;
-    size_t set = 0;        // the layer, counted among the MoE layers
-    bool wanted = false;   // requested, and not yet handed out
-    bool checked = false;  // compared with its checksum
+    size_t set = 0;       // the layer, counted among the MoE layers
+    bool wanted = false;  // requested, and not yet handed out
+    bool usable = false;  // compared with its checksum, and its scales decoded
     bool leased = false;
   };
   // How often an expert was asked for lately, as of its last request, and where it is.
@@ -90,6 +92,7 @@ class ExpertCache final : public ExpertSource, private Lender {
   void Trim(size_t set);
   void Drop(uint32_t index);
   void Await(uint32_t index);
+  void MakeUsable(Slot& slot);
   uint32_t FindReady() const;
 
   const TensorStore& store_;
@@ -106,6 +109,7 @@ class ExpertCache final : public ExpertSource, private Lender {
   std::span<Entry> entries_;
   Reservation slot_tables_;
   Buffer memory_;
+  Buffer scratch_;  // coded scales of the expert that is being decoded
   std::deque<Slot> slots_;
   std::vector<uint32_t> free_;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "residency/trunk_schedule.h"
 
 namespace thimble {
@@ -34,6 +35,11 @@ ExpertLayout LayOutExpert(const ExpertExtent& extent) {
     layout.read_offset[layout.num_reads] = layout.bytes;
     layout.reads[layout.num_reads++] = read;
     layout.bytes += read.bytes;
+  }
+  if (extent.coded_scale_bytes != 0) {
+    THIMBLE_CHECK(layout.num_reads == 1);
+    const ExpertPiece& first = extent[order[0]];
+    layout.reads[0] = AlignedRead(first.file, first.offset, extent.StoredBytes());
   }
   return layout;
 }

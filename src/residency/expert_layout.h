@@ -11,7 +11,8 @@
 namespace thimble {
 
 /// How one expert is read into a slot: its tensors, joined into runs where they are adjacent in
-/// their file (in the published shards all are), and where each lies in the slot.
+/// their file (in the published shards all are), and where each lies in the slot. Scales that are
+/// coded are read to where the first of them belongs, and to be decoded to the same place.
 struct ExpertLayout {
   std::array<ReadRequest, kExpertTensors> reads;  // the first num_reads; `out` is null
   std::array<uint64_t, kExpertTensors> read_offset = {};

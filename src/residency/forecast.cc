@@ -78,7 +78,7 @@ SweepReads ExpectedReads(const ModelConfig& config, const WeightSizes& sizes,
   if (sweep.with_head) reads.head = streamed * static_cast<double>(sizes.head_bytes);
   reads.experts = NumMoeLayers(config) * DistinctExperts(config.moe, sweep.num_tokens) *
                   (1 - ExpectedHitRate(config, plan, sweep.routing)) *
-                  static_cast<double>(sizes.expert_bytes);
+                  static_cast<double>(sizes.stored_expert_bytes);
   const auto row = static_cast<double>(config.hidden_size *
                                        SizeOf(PublishedType(config, TensorRole::kEmbedding)));
   reads.embedding = row * static_cast<double>(sweep.num_tokens);

@@ -63,7 +63,7 @@ MemoryPlan LayFloor(const ModelConfig& config, const WeightSizes& sizes, const P
       {"sampler", request.num_sessions * request.sampler_bytes},
       {"embedding rows", TrunkStream::EmbeddingBytes(config)},
       {"trunk ring", plan.ring_slots * plan.block_bytes},
-      {"expert slots", plan.expert_window * sizes.expert_slot_bytes},
+      {"expert slots", plan.expert_window * sizes.expert_slot_bytes + sizes.expert_scratch_bytes},
       {"expert table", ExpertCache::TableBytes(config)},
       {"trunk schedule", ScheduleBytes(sizes, plan.block_bytes)},
   };
@@ -175,7 +175,9 @@ WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout
   if (schedule != nullptr) *schedule = std::move(built);
   sizes.expert_slot_bytes = layout.expert_slot_bytes;
   if (sizes.expert_slot_bytes != 0) sizes.expert_slot_bytes += ExpertCache::SlotTableBytes();
+  sizes.expert_scratch_bytes = layout.expert_scratch_bytes;
   sizes.expert_bytes = layout.expert_bytes;
+  sizes.stored_expert_bytes = layout.stored_expert_bytes;
   for (const LayerSpec& spec : config.layers) {
     if (spec.feed_forward == FeedForwardKind::kMoe) sizes.num_experts += config.moe.num_experts;
   }

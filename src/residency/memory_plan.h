@@ -17,13 +17,14 @@ namespace thimble {
 
 /// Sizes of a model's parts as they lie on disk, which a plan needs beside its configuration.
 struct WeightSizes {
-  uint64_t block_bytes = 0;        // the block size that suits the drive and the trunk
-  uint64_t min_block_bytes = 0;    // the smallest block size that works
-  uint64_t trunk_bytes = 0;        // all of the trunk, aligned, in blocks of block_bytes
-  uint64_t schedule_bytes = 0;     // the schedule of these blocks
-  size_t num_tensors = 0;          // of the trunk
-  uint64_t expert_slot_bytes = 0;  // one expert, aligned, and what is kept of its slot
-  uint64_t num_experts = 0;        // over all layers
+  uint64_t block_bytes = 0;           // the block size that suits the drive and the trunk
+  uint64_t min_block_bytes = 0;       // the smallest block size that works
+  uint64_t trunk_bytes = 0;           // all of the trunk, aligned, in blocks of block_bytes
+  uint64_t schedule_bytes = 0;        // the schedule of these blocks
+  size_t num_tensors = 0;             // of the trunk
+  uint64_t expert_slot_bytes = 0;     // one expert, aligned, and what is kept of its slot
+  uint64_t expert_scratch_bytes = 0;  // to decode one
+  uint64_t num_experts = 0;           // over all layers
 
   /// Weights of one format, and the bytes in which they are stored.
   struct Part {
@@ -35,9 +36,18 @@ struct WeightSizes {
   Parts head_parts = {};                              // of head_bytes
 
   // What is read, without alignment.
-  uint64_t layer_bytes = 0;   // of the trunk inside the layers
-  uint64_t head_bytes = 0;    // of the trunk after them, which only sweeps that want logits read
-  uint64_t expert_bytes = 0;  // of one expert
+  uint64_t layer_bytes = 0;  // of the trunk inside the layers
+  uint64_t head_bytes = 0;   // of the trunk after them, which only sweeps that want logits read
+  uint64_t stored_expert_bytes = 0;  // of one expert, on the average
+
+  uint64_t expert_bytes = 0;  // of one expert, as it is computed with
+
+  /// What an expert takes on disk, of what it is computed with; 1 where there is none.
+  double StoredExpertShare() const {
+    return expert_bytes == 0
+               ? 1
+               : static_cast<double>(stored_expert_bytes) / static_cast<double>(expert_bytes);
+  }
 };
 /// Builds the trunk's schedule in blocks of block_bytes; gives it to `schedule` where that is not
 /// null.

@@ -81,7 +81,9 @@ std::vector<TrunkEntry> ListTrunk(const ModelConfig& config, const TensorStore& 
 WeightLayout LayOutWeights(const ModelConfig& config, const TensorStore& store) {
   return {.trunk = ListTrunk(config, store),
           .expert_bytes = store.expert_bytes(),
-          .expert_slot_bytes = ExpertCache::SlotBytes(config, store)};
+          .stored_expert_bytes = store.MeanStoredExpertBytes(),
+          .expert_slot_bytes = ExpertCache::SlotBytes(config, store),
+          .expert_scratch_bytes = ExpertCache::ScratchBytes(config, store)};
 }
 
 WeightLayout LayOutWeights(const ModelConfig& config) {
@@ -90,7 +92,8 @@ WeightLayout LayOutWeights(const ModelConfig& config) {
   layout.trunk = ListTrunkWith(config, [&](const TensorAddress& tensor, const TensorSpec& spec) {
     return files.Place(tensor, spec);
   });
-  for (const ExpertTensorSpec& piece : ExpertTensors(config)) layout.expert_bytes += piece.Bytes();
+  layout.expert_bytes = ExpertBytes(config);
+  layout.stored_expert_bytes = layout.expert_bytes;
   layout.expert_slot_bytes = files.ExpertSlotBytes(layout.expert_bytes);
   return layout;
 }

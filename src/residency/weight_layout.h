@@ -12,9 +12,11 @@ namespace thimble {
 /// Where a model's weights lie, as far as memory depends on it: of a checkpoint on disk, or of one
 /// that nobody has downloaded yet.
 struct WeightLayout {
-  std::vector<TrunkEntry> trunk;   // in reading order
-  uint64_t expert_bytes = 0;       // of one expert; 0: the model has none
-  uint64_t expert_slot_bytes = 0;  // memory of the expert that alignment adds most to
+  std::vector<TrunkEntry> trunk;      // in reading order
+  uint64_t expert_bytes = 0;          // of one expert, decoded; 0: the model has none
+  uint64_t stored_expert_bytes = 0;   // what one takes on disk, on the average
+  uint64_t expert_slot_bytes = 0;     // memory of the expert that alignment adds most to
+  uint64_t expert_scratch_bytes = 0;  // memory to decode one with
 };
 
 /// The layout of a checkpoint.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/program.h"
+#include "format/tensor_store.h"
 #include "support/checkpoint_builder.h"
 #include "support/directory_bytes.h"
 #include "support/temp_dir.h"
@@ -49,6 +50,40 @@ TEST_F(PackCommandTest, DamageIsNamedAndExits3) {
   const auto verify = Program::Run({"verify", "-m", packed_});
   EXPECT_EQ(verify.exit_code, 3);
   EXPECT_THAT(verify.err, AllOf(HasSubstr("experts-001.bin"), HasSubstr("layer 1, expert")));
+}
+
+TEST_F(PackCommandTest, WhatCodedScalesBringIsSaidUnlessTheyAreLeftOff) {
+  const std::vector<std::string> plan = {"plan", "--drive", "1", "-c", "16", "-m"};
+  const auto plan_of = [&](const std::string& model, bool json) {
+    std::vector<std::string> arguments = plan;
+    arguments.push_back(model);
+    if (json) arguments.emplace_back("--json");
+    return Program::Run(arguments).out;
+  };
+  Pack();
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_}).out,
+              HasSubstr("experts with coded scales: 96.1 % of their bytes; 0 of 32 stay plain"));
+  EXPECT_THAT(Program::Run({"inspect", "-m", packed_, "--json"}).out,
+              AllOf(HasSubstr("\"coded_scales\": true"), HasSubstr("\"expert_share\": 0.96")));
+  EXPECT_THAT(plan_of(packed_, false), HasSubstr("an expert is read in 96.1 % of its 1.63 kB"));
+  EXPECT_THAT(plan_of(packed_, true), HasSubstr("\"stored_expert_share\": 0.96"));
+  const std::string raw = dir_ / "raw";
+  ASSERT_EQ(Program::Run({"pack", "-m", model_, "-o", raw, "--raw"}).exit_code, 0);
+  EXPECT_THAT(Program::Run({"inspect", "-m", raw}).out, Not(HasSubstr("coded scales")));
+  EXPECT_THAT(plan_of(raw, false), Not(HasSubstr("an expert is read")));
+}
+
+TEST_F(PackCommandTest, DamagedScalesEndARunWithTheirPlace) {
+  Pack();
+  const TensorStore store = TensorStore::Open(packed_, ReadModelConfig(packed_));
+  for (size_t expert = 0; expert < 8; ++expert) {
+    Overwrite(dir_ / "packed" / "experts-001.bin", store.Expert(1, expert)[1].offset, "\x07");
+  }
+  const auto run = Program::Run({"run", "-m", packed_, "--ids", "1,2,3", "-n", "2", "--out-ids"});
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_EQ(run.out, "");
+  EXPECT_THAT(run.err, AllOf(HasSubstr("experts-001.bin"), HasSubstr("layer 1, expert "),
+                             HasSubstr("coded scales")));
 }
 
 TEST_F(PackCommandTest, ARunComparesWithTheChecksumsWhereToldTo) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "format/checksum.h"
+#include "format/published_models.h"
 #include "format/tensor_store.h"
 #include "pack/pack.h"
 #include "support/checkpoint_builder.h"
@@ -97,8 +98,10 @@ TEST_F(ContainerTest, TheTrunkLiesInReadingOrderAndExpertsInOnePieceEach) {
   }
   const ExpertExtent expert = store.Expert(2, 3);
   EXPECT_EQ(expert[0].offset % kContainerAlignment, 0U);
-  for (size_t i = 1; i < kExpertTensors; ++i) {
-    EXPECT_EQ(expert[i].offset, expert[i - 1].offset + expert[i - 1].bytes);
+  uint64_t expert_end = expert[0].offset;
+  for (const size_t tensor : {0U, 2U, 4U, 1U, 3U, 5U}) {  // codes, then scales
+    EXPECT_EQ(expert[tensor].offset, expert_end);
+    expert_end += expert[tensor].bytes;
   }
 }
 
@@ -111,7 +114,9 @@ TEST_F(ContainerTest, TextAndTableSurviveARoundTrip) {
 TEST_F(ContainerTest, ManifestsOfAnotherKindOrVersion) {
   ExpectRejected({"manifest.json", "format", "thimble-container", "other"},
                  [](Json& json) { json["format"] = "other"; });
-  ExpectRejected({"version", "2", "3"}, [](Json& json) { json["version"] = 3; });
+  ExpectRejected({"version 3", "found version 2", "pack the model again"},
+                 [](Json& json) { json["version"] = 2; });
+  ExpectRejected({"version 3", "found version 4"}, [](Json& json) { json["version"] = 4; });
   ExpectRejected({"source"}, [](Json& json) { json.erase("source"); });
   ExpectRejected({"kimi_linear", "kimi_k3"},
                  [](Json& json) { json["architecture"] = "kimi_linear"; });
@@ -182,9 +187,9 @@ TEST_F(ContainerTest, ExtentTables) {
   ExpectTableRejected({"extent 1", "starts at byte 0"}, kHead + kRecord, 0);
   ExpectTableRejected({"extent 1", "bytes", "need"}, kHead + kRecord + 8, UINT64_MAX);
   ExpectTableRejected({"extent 1", "lies in file 9"}, kHead + kRecord, uint64_t{9} << 48);
-  ExpectTableRejected({"extent table of version 2"}, 0, 0);
-  ExpectTableRejected({"extent table of version 2"}, 16, 3);
-  ExpectTableRejected({"extent table of version 2"}, 24, 3);
+  ExpectTableRejected({"extent table of version 3"}, 0, 0);
+  ExpectTableRejected({"extent table of version 3"}, 16, 3);
+  ExpectTableRejected({"extent table of version 3"}, 24, 3);
   FlipBit(table(), kHead + 16);
   ExpectOpenFails({"extents.bin", "checksum"});
   Truncate(table(), 1);
@@ -220,6 +225,54 @@ TEST_F(ContainerTest, CodedTensors) {
   ExpectRejected({"bytes"}, edit_coded("group_rows", 1));
   ExpectRejected({"model.embed_tokens.weight", "coded"},
                  [](Json& json) { json["globals"][0]["group_rows"] = 1; });
+}
+
+TEST_F(ContainerTest, CodedScales) {
+  const Container container = OpenContainer(dir(), config_);
+  EXPECT_TRUE(container.manifest.coded_scales);
+  const size_t first = container.manifest.layers[1].first_expert;
+  const uint64_t plain = container.uses[first].bytes;
+  const uint64_t scales = plain / 17;
+  EXPECT_EQ(ScalesOffset(container.uses[first]), plain - scales);
+  EXPECT_LT(container.table.extents[first].bytes, plain - scales / 2);
+  const std::string name = "extent " + std::to_string(first);
+  const size_t size = kHead + first * kRecord + 8;
+  ExpectTableRejected({name, "bytes", "need"}, size, plain - scales);
+  ExpectTableRejected({name, "bytes", "need"}, size, plain + 1);
+  ExpectTableRejected({name, "bytes", "need"}, size, UINT64_MAX);
+  ExpectRejected({name, "bytes", "need"}, [](Json& json) { json.erase("coded_scales"); });
+  ExpectRejected({"coded_scales"}, [](Json& json) { json["coded_scales"] = 1; });
+  const ExpertExtent expert = TensorStore::Open(dir(), config_).Expert(1, 0);
+  EXPECT_EQ(expert.ScaleBytes(), scales);
+  EXPECT_EQ(expert.StoredBytes(), container.table.extents[first].bytes);
+  EXPECT_EQ(expert.coded_scale_bytes, expert.StoredBytes() - (plain - scales));
+}
+
+TEST_F(ContainerTest, ScalesThatAreCodedMustBeThere) {
+  const auto linear = dir_ / "linear";
+  std::filesystem::create_directory(linear);
+  CheckpointBuilder::KimiLinear().Write(linear);
+  std::filesystem::remove_all(dir());
+  PackModel(linear, {dir()}, {}, nullptr);
+  config_ = ReadModelConfig(dir());
+  EXPECT_FALSE(Manifest().contains("coded_scales"));
+  ExpectRejected({"coded scales", "config.json"}, [](Json& json) { json["coded_scales"] = true; });
+}
+
+// Else the fuzzer would start from what is refused at its first field.
+TEST_F(ContainerTest, TheFuzzersCorpusHasSoundContainers) {
+  const std::filesystem::path corpus = THIMBLE_SOURCE_DIR "/fuzz/corpus/manifest";
+  const ModelConfig config =
+      ParseModelConfig(PublishedConfig("k3-small", {.layers = 2, .experts = 2}), "config.json");
+  for (const char* name : {"valid", "coded"}) {
+    const std::string input = ReadBytes(corpus / name);
+    const size_t end = input.find('\0');
+    ContainerManifest manifest = ParseManifest(input.substr(0, end), name);
+    const std::string bytes = input.substr(end + 1);
+    manifest.table_checksum = ChecksumOf(bytes);
+    const auto uses = ExtentUses(manifest, config, name);
+    EXPECT_EQ(ParseExtentTable(bytes, manifest, uses, name).extents.size(), uses.size()) << name;
+  }
 }
 
 TEST_F(ContainerTest, WhatIsLossyIsReadAndWrittenAsItIs) {

@@ -9,9 +9,11 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "engine/engine.h"
+#include "format/checksum.h"
 #include "format/container.h"
 #include "io/file.h"
 #include "kernels/kernels.h"
@@ -364,6 +366,124 @@ TEST_F(PackTest, ExpertsSpreadOverSeveralDirectories) {
   ExpectBadModel({(dir_ / "c").string(), "missing", "drive"}, [&] { LogitsOf(packed()); });
 }
 
+// ---- scales coded
+
+// Two experts of layer 1 have scales of so many values that coding would not shrink them.
+class CodedScalesTest : public PackTest {
+ protected:
+  CodedScalesTest() {
+    CheckpointBuilder builder = CheckpointBuilder::KimiK3();
+    std::mt19937 random(1);
+    for (CheckpointBuilder::Tensor& tensor : builder.tensors()) {
+      const bool odd = tensor.name.find("layers.1.") != std::string::npos &&
+                       (tensor.name.find("experts.0.") != std::string::npos ||
+                        tensor.name.find("experts.5.") != std::string::npos);
+      if (!odd || !tensor.name.ends_with("_scale")) continue;
+      for (char& scale : tensor.bytes) scale = static_cast<char>(90 + random() % 40);
+    }
+    std::filesystem::remove_all(model());
+    std::filesystem::create_directory(model());
+    builder.Write(model());
+  }
+
+  TensorStore Packed() const { return TensorStore::Open(packed(), ReadModelConfig(packed())); }
+
+  // Sets the first byte of the coded scales of every expert of layer 2.
+  void DamageScales() {
+    const TensorStore store = Packed();
+    for (size_t expert = 0; expert < 8; ++expert) {
+      const ExpertPiece scales = store.Expert(2, expert)[1];
+      Overwrite(store.files()[scales.file].path, scales.offset, "\x03");
+    }
+  }
+};
+
+TEST_F(CodedScalesTest, AnExpertWhoseScalesWouldGrowKeepsThem) {
+  Pack();
+  const TensorStore store = Packed();
+  for (const size_t layer : {1U, 2U, 3U, 4U}) {
+    for (size_t expert = 0; expert < 8; ++expert) {
+      const ExpertExtent extent = store.Expert(layer, expert);
+      const bool plain = layer == 1 && (expert == 0 || expert == 5);
+      EXPECT_EQ(extent.coded_scale_bytes == 0, plain) << layer << ", " << expert;
+      EXPECT_EQ(extent.StoredBytes() == store.expert_bytes(), plain);
+      EXPECT_LE(extent.coded_scale_bytes, extent.ScaleBytes() / 2);
+    }
+  }
+  EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
+}
+
+TEST_F(CodedScalesTest, LogitsAreTheSameInEveryWayOfReading) {
+  Pack();
+  const std::vector<float> expected = LogitsOf(model());
+  for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect, ReadMode::kMapped}) {
+    for (const bool preload : {false, true}) {
+      for (const bool check : {false, true}) {
+        EngineOptions options;
+        options.read_mode = mode;
+        options.preload = preload;
+        options.check = check;
+        EXPECT_TRUE(LogitsOf(packed(), options) == expected);
+      }
+    }
+  }
+}
+
+TEST_F(CodedScalesTest, KilledAtAnyStepItGoesOnAndTheFilesAreTheSame) {
+  Pack();
+  const Files expected = DirectoryBytes(packed());
+  const auto to = dir_ / "killed";
+  size_t deaths = 0;
+  for (size_t n = 50;; n += 1 + n / 2) {
+    std::filesystem::remove_all(to);
+    if (!PackAndDie(model(), to, n)) break;
+    ++deaths;
+    PackModel(model(), {to}, SmallSteps(), nullptr);
+    ASSERT_TRUE(DirectoryBytes(to) == expected) << "killed at step " << n;
+  }
+  EXPECT_GT(deaths, 2U);
+}
+
+TEST_F(CodedScalesTest, DamagedOnesAreOneErrorThatNamesThem) {
+  Pack();
+  DamageScales();
+  for (const bool preload : {false, true}) {
+    EngineOptions options;
+    options.preload = preload;
+    ExpectBadModel({"experts-002.bin", "damaged", "layer 2, expert ", "at byte ", "coded scales"},
+                   [&] { LogitsOf(packed(), options); });
+    options.check = true;
+    ExpectBadModel({"experts-002.bin", "damaged", "layer 2, expert ", "checksum"},
+                   [&] { LogitsOf(packed(), options); });
+  }
+  const VerifyReport report = VerifyModel(packed(), nullptr);
+  EXPECT_EQ(report.num_damaged, 8U);
+  EXPECT_THAT(report.damages[0], testing::HasSubstr("layer 2, expert 0"));
+}
+
+// A writer that errs makes checksums of what it wrote.
+TEST_F(CodedScalesTest, VerifyDecodesThemToo) {
+  Pack();
+  DamageScales();
+  Container container = OpenContainer(packed(), ReadModelConfig(packed()));
+  for (size_t i = 0; i < container.uses.size(); ++i) {
+    ContainerExtent& extent = container.table.extents[i];
+    std::string bytes(extent.bytes, 0);
+    File::Open(container.paths[extent.file]).ReadAt(extent.offset, bytes.size(), bytes.data());
+    extent.checksum = ChecksumOf(bytes);
+  }
+  const std::string table = ExtentTableBytes(container.table);
+  container.manifest.table_checksum = ChecksumOf(table);
+  WriteText(packed() / kExtentTableFile, table);
+  WriteText(packed() / kManifestFile, ManifestText(container.manifest));
+  const VerifyReport report = VerifyModel(packed(), nullptr);
+  EXPECT_EQ(report.num_damaged, 8U);
+  EXPECT_THAT(
+      report.damages[7],
+      testing::AllOf(testing::HasSubstr("experts-002.bin"), testing::HasSubstr("layer 2, expert 7"),
+                     testing::HasSubstr("coded scales cannot be decoded")));
+}
+
 // ---- experts quantised
 
 class LossyPackTest : public ::testing::Test {
@@ -406,7 +526,9 @@ TEST_F(LossyPackTest, ExpertsAreStoredAsPublishedMxfp4OnesAreAndMarkedLossy) {
 // What the engine computes with is what was quantised: the expert's weights, decoded, are off by
 // the loss that was noted.
 TEST_F(LossyPackTest, DecodedWeightsAreOffByTheNotedLoss) {
-  const PackResult result = Pack(Lossy());
+  WriteOptions raw;
+  raw.raw = true;
+  const PackResult result = Pack(Lossy(raw));
   const ModelConfig given_config = ReadModelConfig(model());
   const ModelConfig config = ReadModelConfig(packed());
   const TensorStore given = TensorStore::Open(model(), given_config);
@@ -440,6 +562,18 @@ TEST_F(LossyPackTest, DecodedWeightsAreOffByTheNotedLoss) {
   }
   EXPECT_GT(all.differences, 0.0);
   EXPECT_NEAR(all.Relative(), result.losses.back().experts.Relative(), 1e-12);
+}
+
+TEST_F(LossyPackTest, TheirScalesAreCodedWithoutLoss) {
+  Pack(Lossy());
+  const TensorStore store = TensorStore::Open(packed(), ReadModelConfig(packed()));
+  EXPECT_LT(store.MeanStoredExpertBytes(), store.expert_bytes());
+  WriteOptions raw;
+  raw.raw = true;
+  PackModel(model(), {dir_ / "raw"}, Lossy(raw), nullptr);
+  const TensorStore plain = TensorStore::Open(dir_ / "raw", ReadModelConfig(dir_ / "raw"));
+  EXPECT_EQ(plain.MeanStoredExpertBytes(), plain.expert_bytes());
+  ExpectSameLogits(packed(), dir_ / "raw");
 }
 
 TEST_F(LossyPackTest, LogitsAreNearTheSourceAndTheSameWhateverTheMemory) {

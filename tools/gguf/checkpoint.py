@@ -85,16 +85,19 @@ class Snapshot:
 
 
 class Container:
-    """A container of docs/FORMAT.md whose trunk is not coded."""
+    """A container of docs/FORMAT.md of which nothing is coded."""
 
     RECORD = struct.Struct("<QQQ")
 
     def __init__(self, directory, config):
         self.directory = directory
         self.manifest = json.loads((directory / "manifest.json").read_text())
-        if self.manifest.get("version") != 2:
-            raise BadModel(f"{directory}/manifest.json: expected version 2, found "
+        if self.manifest.get("version") != 3:
+            raise BadModel(f"{directory}/manifest.json: expected version 3, found "
                            f"{self.manifest.get('version')}: pack the model again")
+        if self.manifest.get("coded_scales"):
+            raise BadModel(f"{directory}: the scales of its experts are coded: expected a container "
+                           "made with `pack --raw` or `synth --raw`")
         self.config = config
         self.records = (directory / "extents.bin").read_bytes()
         if self.records[:8] != b"THIMBLEX":
@@ -126,18 +129,20 @@ class Container:
         return found and self._stored(*found)
 
     def expert(self, layer, expert, matrix):
-        """As of Snapshot. An expert is gate (w1), down (w2), up (w3), each codes then scales."""
+        """As of Snapshot. An expert is gate (w1), down (w2), up (w3): their codes, their scales."""
         experts = self.manifest["layers"][layer]["experts"]
         file, offset, size = self._extent(experts["extent"] + expert % experts["distinct"])
         inner = self.config["moe_intermediate_size"]
         width = self.config.get("routed_expert_hidden_size") or self.config["hidden_size"]
         elements = inner * width
         shape = [width, inner] if matrix == "w2" else [inner, width]
-        offset += ("w1", "w2", "w3").index(matrix) * size // 3
-        if size == 3 * elements * 2:
-            return Stored(file, offset, "BF16", shape), None
-        return (Stored(file, offset, "U8", [shape[0], shape[1] // 2]),
-                Stored(file, offset + elements // 2, "U8", [shape[0], shape[1] // 32]))
+        matrices = ("w1", "w2", "w3")
+        place = matrices.index(matrix)
+        if size == len(matrices) * elements * 2:
+            return Stored(file, offset + place * elements * 2, "BF16", shape), None
+        scales = offset + len(matrices) * elements // 2 + place * elements // 32
+        return (Stored(file, offset + place * elements // 2, "U8", [shape[0], shape[1] // 2]),
+                Stored(file, scales, "U8", [shape[0], shape[1] // 32]))
 
 
 def open_checkpoint(directory):
