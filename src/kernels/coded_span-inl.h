@@ -106,16 +106,12 @@ HWY_INLINE void DecodeHalf(const ExponentTable& table, const uint8_t* fractions,
                            const uint8_t* codes, Escapes& escapes, U& first, U& second) {
   static constexpr BitOffsets kLow = LowBitOffsets(kHalf), kHigh = HighBitOffsets(kHalf);
   static constexpr BitOffsets kFirst = InterleaveFrom(0), kSecond = InterleaveFrom(32);
-  const auto load256 = [](const uint8_t* p) THIMBLE_INLINE_LAMBDA {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  };
-  const auto load128 = [](const uint8_t* p) THIMBLE_INLINE_LAMBDA {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  };
-  const __m512i low =
-      _mm512_multishift_epi64_epi8(LoadConstant(kLow), _mm512_broadcast_i64x4(load256(codes)));
+  const __m512i low = _mm512_multishift_epi64_epi8(
+      LoadConstant(kLow),
+      _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes))));
   const __m512i high = _mm512_multishift_epi64_epi8(
-      LoadConstant(kHigh), _mm512_broadcast_i32x4(load128(codes + kCodedLowBytes)));
+      LoadConstant(kHigh), _mm512_broadcast_i32x4(_mm_loadu_si128(
+                               reinterpret_cast<const __m128i*>(codes + kCodedLowBytes))));
   // Complements, so that one test finds the codes of three ones. The bits above are anything.
   constexpr int kNotThirdSelects = 0x1b, kThirdSelectsFirst = 0xe4, kThirdSelectsSecond = 0xd8;
   const __m512i code = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(3), kNotThirdSelects);

@@ -38,8 +38,9 @@ struct Sums {
   Lanes16 of[kRows][kTokens];
 };
 
-/// Adds a group of each row times the matching group at x of each token.
-template <class Rows, size_t kRows, size_t kTokens>
+/// Adds a group of kCount rows times the matching group at x of each token to the sums from kFirst
+/// on.
+template <size_t kCount, size_t kFirst = 0, class Rows, size_t kRows, size_t kTokens>
 HWY_INLINE void AddGroup(const Rows& rows, const float* x, size_t x_stride,
                          Sums<kRows, kTokens>& sums) {
   Unroll<kParts>([&](auto p) THIMBLE_INLINE_LAMBDA {
@@ -48,11 +49,11 @@ HWY_INLINE void AddGroup(const Rows& rows, const float* x, size_t x_stride,
       x_even[t] = hn::LoadU(kF, x + t * x_stride + p * kVector);
       x_odd[t] = hn::LoadU(kF, x + t * x_stride + kLanes + p * kVector);
     });
-    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+    Unroll<kCount>([&](auto r) THIMBLE_INLINE_LAMBDA {
       V even, odd;
       rows.Load(r, 0, p, even, odd);
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA {
-        V& sum = sums.of[r][t].part[p];
+        V& sum = sums.of[kFirst + r][t].part[p];
         sum = hn::MulAdd(even, x_even[t], sum);
         sum = hn::MulAdd(odd, x_odd[t], sum);
       });
@@ -71,7 +72,7 @@ HWY_INLINE void AddTail(const Rows& rows, const MatMulArgs& args, const float* x
       const PaddedGroup group(rows.data + r * rows.stride, tail_bytes);
       Sums<1, kTokens> row_sums;
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { row_sums.of[0][t] = sums.of[r][t]; });
-      AddGroup(Rows(group), x, args.x_stride, row_sums);
+      AddGroup<1>(Rows(group), x, args.x_stride, row_sums);
       Unroll<kTokens>([&](auto t) THIMBLE_INLINE_LAMBDA { sums.of[r][t] = row_sums.of[0][t]; });
     });
   }
@@ -103,8 +104,8 @@ void FewTokensTile(const MatMulArgs& args, size_t row) {
   ClearSums(sums);
   const float* x = args.x;
   for (size_t groups = args.w.cols / kGroup; groups > 0; --groups) {
-    next.template PrefetchShare<kRows>();
-    AddGroup(rows, x, args.x_stride, sums);
+    next.template PrefetchShare<kRows, kTokens == 1 ? 128 : 64>();
+    AddGroup<kRows>(rows, x, args.x_stride, sums);
     rows.NextGroup();
     x += kGroup;
   }
@@ -142,20 +143,22 @@ struct CodedCursor {
   Escapes escapes;
 };
 
-/// Adds a whole span of each row, and goes on to the next.
-template <size_t kRows, size_t kTokens>
-HWY_INLINE void AddSpan(const ExponentTable& table, CodedCursor* rows, const float* x,
-                        size_t x_stride, Sums<kRows, kTokens>& sums) {
-  Unroll<2>([&](auto half) THIMBLE_INLINE_LAMBDA {
-    DecodedGroup<kRows> first, second;
-    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
-      DecodeHalf<half>(table, rows[r].span, rows[r].span + kCodedSpan, rows[r].escapes,
-                       first.words[r], second.words[r]);
+/// Adds half a span of each row, two rows at a time: more would exceed the registers.
+template <size_t kHalf, size_t kRows, size_t kTokens>
+HWY_INLINE void AddHalfSpan(const ExponentTable& table, CodedCursor* rows, const float* x,
+                            size_t x_stride, Sums<kRows, kTokens>& sums) {
+  constexpr size_t kPair = std::min<size_t>(kRows, 2);
+  Unroll<kRows / kPair>([&](auto pair) THIMBLE_INLINE_LAMBDA {
+    constexpr size_t kFirst = pair * kPair;
+    DecodedGroup<kPair> first, second;
+    Unroll<kPair>([&](auto r) THIMBLE_INLINE_LAMBDA {
+      CodedCursor& row = rows[kFirst + r];
+      DecodeHalf<kHalf>(table, row.span, row.span + kCodedSpan, row.escapes, first.words[r],
+                        second.words[r]);
     });
-    AddGroup(first, x + half * kHalfSpan, x_stride, sums);
-    AddGroup(second, x + half * kHalfSpan + kGroup, x_stride, sums);
+    AddGroup<kPair, kFirst>(first, x, x_stride, sums);
+    AddGroup<kPair, kFirst>(second, x + kGroup, x_stride, sums);
   });
-  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].span += kSpanBytes; });
 }
 
 /// Adds the short last span of a row of `cols` columns.
@@ -168,15 +171,15 @@ HWY_NOINLINE void AddShortSpan(const ExponentTable& table, CodedCursor row, cons
   BF16Rows decoded({WeightFormat::kBF16, 1, kCodedSpan, reinterpret_cast<const uint8_t*>(elements)},
                    0);
   for (size_t c = 0; c < count; c += kGroup) {
-    AddGroup(decoded, x + c, args.x_stride, sums);
+    AddGroup<1>(decoded, x + c, args.x_stride, sums);
     decoded.NextGroup();
   }
 }
 
 /// Outputs of kRows rows of the group from row `row` of the part on, for kTokens tokens.
 template <size_t kRows, size_t kTokens>
-void CodedTile(const MatMulArgs& args, const GroupPart& part, const ExponentTable& table,
-               size_t row) {
+HWY_NOINLINE void CodedTile(const MatMulArgs& args, const GroupPart& part,
+                            const ExponentTable& table, size_t row) {
   CodedCursor rows[kRows];
   Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
     rows[r] = {part.CodedRow(part.begin + row + r), part.EscapesOf(part.begin + row + r)};
@@ -188,7 +191,9 @@ void CodedTile(const MatMulArgs& args, const GroupPart& part, const ExponentTabl
   for (size_t spans = args.w.cols / kCodedSpan; spans > 0; --spans, x += kCodedSpan) {
     PrefetchLines<kRows * kSpanBytes>(next);
     next += kRows * kSpanBytes;
-    AddSpan(table, rows, x, args.x_stride, sums);
+    AddHalfSpan<0>(table, rows, x, args.x_stride, sums);
+    AddHalfSpan<1>(table, rows, x + kHalfSpan, args.x_stride, sums);
+    Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].span += kSpanBytes; });
   }
   if (args.w.cols % kCodedSpan != 0) {
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
@@ -203,7 +208,7 @@ void CodedTile(const MatMulArgs& args, const GroupPart& part, const ExponentTabl
 
 template <size_t kTokens>
 void FewTokensCoded(const MatMulArgs& args) {
-  constexpr size_t kRows = 2;
+  constexpr size_t kRows = kTokens == 1 ? 4 : 2;
   for (size_t first = 0; first < args.w.rows;) {
     const GroupPart part = FirstPart(args.w, first, args.w.rows - first);
     MatMulArgs own = args;

@@ -4,8 +4,10 @@
 //   Load(r, g, p, even, odd)  of group g (from there on) of the r-th row (from there on), elements
 //                             2l and 2l + 1, for each lane l of the compile-time part p;
 //   NextGroup()               goes on to the next group;
-//   PrefetchShare<kRows>()    asks for memory of the rows from here on, for each call as many bytes
-//                             as kRows rows have in a group, and goes on behind them.
+//   PrefetchShare<kRows, kStep>()
+//                             asks for memory of the rows from here on (PrefetchLines), for each
+//                             call as many bytes as kRows rows have in a group, and goes on behind
+//                             them.
 // The formats whose rows may end in a short group can also be made from a PaddedGroup.
 // Compiled once for each SIMD target.
 
@@ -31,12 +33,12 @@ constexpr size_t kGroup = 32;
 /// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
 /// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
 /// is a power of two would evict its own beginning from the first. The address may lie beyond the
-/// matrix.
-template <size_t kBytes>
+/// matrix. `kStep` is from one request to the next: 128 where memory is all that counts, since a
+/// line's neighbour comes with it and fewer requests leave more of them to the hardware.
+template <size_t kBytes, size_t kStep = 64>
 HWY_INLINE void PrefetchLines(const uint8_t* p) {
-  constexpr size_t kLine = 64;
-  Unroll<(kBytes + kLine - 1) / kLine>(
-      [&](auto line) THIMBLE_INLINE_LAMBDA { __builtin_prefetch(p + line * kLine, 0, 2); });
+  Unroll<(kBytes + kStep - 1) / kStep>(
+      [&](auto line) THIMBLE_INLINE_LAMBDA { __builtin_prefetch(p + line * kStep, 0, 2); });
 }
 
 /// Makes the compiler address a few rows from one pointer and their stride; a pointer for each row
@@ -98,10 +100,10 @@ struct BF16Rows {
     data += kGroup * kElementBytes;
     KeepOnePointer(data);
   }
-  template <size_t kRows>
+  template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * kGroup * kElementBytes;
-    PrefetchLines<kShare>(data);
+    PrefetchLines<kShare, kStep>(data);
     data += kShare;
   }
 
@@ -130,10 +132,10 @@ struct F32Rows {
     data += kGroup * kElementBytes;
     KeepOnePointer(data);
   }
-  template <size_t kRows>
+  template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * kGroup * kElementBytes;
-    PrefetchLines<kShare>(data);
+    PrefetchLines<kShare, kStep>(data);
     data += kShare;
   }
 
@@ -173,9 +175,9 @@ struct MxRows {
     KeepOnePointer(codes);
     KeepOnePointer(scales);
   }
-  template <size_t kRows>
+  template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
-    PrefetchLines<kRows * kGroup / 2>(codes);
+    PrefetchLines<kRows * kGroup / 2, kStep>(codes);
     PrefetchLines<kRows>(scales);
     codes += kRows * kGroup / 2;
     scales += kRows;
@@ -236,10 +238,10 @@ struct Q8Rows {
     KeepOnePointer(codes);
     KeepOnePointer(scales);
   }
-  template <size_t kRows>
+  template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * (kGroup + sizeof(uint16_t));
-    PrefetchLines<kShare>(codes);
+    PrefetchLines<kShare, kStep>(codes);
     codes += kShare;
   }
 

@@ -87,14 +87,19 @@ TEST_P(MatMulTest, SumsInPairedOrder) {
 }
 
 TEST_P(MatMulTest, LongRowsSumInPairedOrder) {
-  // Longer than the blocks of columns that a product with many tokens is cut into.
+  // Longer than the blocks of columns that a product with many tokens is cut into, and than the
+  // spans of coded rows; more rows than are read at once.
+  constexpr size_t kRows = 9;
   for (const size_t cols : Sizes{1024, 1120, 1555}) {
     if (!Allows(cols)) continue;
-    const TestMatrix w = RandomMatrix(format_, 3, cols, 3);
-    const Activations x(kernels_, 9, cols, 4);
-    const Floats y = Multiply(kernels_, w.view, x, 0, 9);
-    for (size_t i = 0; i < y.size(); ++i) {
-      ASSERT_EQ(Bits(y[i]), Bits(PairedDot(arithmetic_, w.Row(i % 3), x.Token(i / 3)))) << cols;
+    const TestMatrix w = RandomMatrix(format_, kRows, cols, 3);
+    for (const size_t num_tokens : Sizes{1, 2, 3, 4, 9}) {
+      const Activations x(kernels_, num_tokens, cols, 4);
+      const Floats y = Multiply(kernels_, w.view, x, 0, num_tokens);
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_EQ(Bits(y[i]), Bits(PairedDot(arithmetic_, w.Row(i % kRows), x.Token(i / kRows))))
+            << cols << " columns, " << num_tokens << " tokens, output " << i;
+      }
     }
   }
 }
