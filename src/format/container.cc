@@ -15,13 +15,13 @@
 #include "format/checksum.h"
 #include "format/config_fields.h"
 #include "format/model_files.h"
+#include "format/tensor_store.h"
 #include "io/file.h"
 
 namespace thimble {
 namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // TensorStore packs offsets into 48 bits
 constexpr size_t kMaxFiles = std::numeric_limits<uint16_t>::max();
 constexpr size_t kMaxDirectories = 64;
 constexpr size_t kMaxExtents = size_t{1} << 26;

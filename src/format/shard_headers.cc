@@ -5,12 +5,11 @@
 
 #include "base/error.h"
 #include "format/model_files.h"
+#include "format/tensor_store.h"
 #include "io/file.h"
 
 namespace thimble {
 namespace {
-
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // TensorStore packs offsets into 48 bits
 
 ShardHeader ReadHeader(const std::filesystem::path& path) {
   if (!FileExists(path)) {

@@ -23,7 +23,6 @@ namespace {
 
 constexpr size_t kNumRoles = static_cast<size_t>(TensorRole::kCount);
 constexpr size_t kNotMoe = std::numeric_limits<size_t>::max();
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;  // offsets are packed into 48 bits
 
 bool IsConv(TensorRole role) {
   return role == TensorRole::kQueryConv || role == TensorRole::kKeyConv ||

@@ -15,6 +15,9 @@
 
 namespace thimble {
 
+/// Files of a model are smaller: the store packs offsets into 48 bits.
+inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 48;
+
 /// Where one tensor of the trunk lies. [offset, offset + Bytes()) is inside the file, checked when
 /// the store was opened.
 struct TensorExtent {

@@ -10,7 +10,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-constexpr size_t kHead = 4;
+constexpr size_t kBlockHead = 4;
 
 Bytes Coded(const Bytes& scales) {
   Bytes coded;
@@ -85,15 +85,15 @@ TEST(CodedScales, AnExceptionMayLieAnywhere) {
 }
 
 TEST(CodedScales, TheNumberOfBitsFollowsTheStatistics) {
-  constexpr size_t kHeads = 2 * kHead;
+  constexpr size_t kHeadsBytes = 2 * kBlockHead;
   constexpr size_t kCount = 2 * kScaleBlock;
-  EXPECT_EQ(RoundTrip(Bytes(kCount, 120)), kHeads + 2 * 2 + kCount / 8);
-  EXPECT_EQ(RoundTrip(Drawn(kCount, {120, 121}, {1, 1})), kHeads + 2 * 2 + kCount / 8);
-  EXPECT_EQ(RoundTrip(Drawn(kCount, {120, 121, 122}, {1, 1, 1})), kHeads + 2 * 4 + kCount / 4);
+  EXPECT_EQ(RoundTrip(Bytes(kCount, 120)), kHeadsBytes + 2 * 2 + kCount / 8);
+  EXPECT_EQ(RoundTrip(Drawn(kCount, {120, 121}, {1, 1})), kHeadsBytes + 2 * 2 + kCount / 8);
+  EXPECT_EQ(RoundTrip(Drawn(kCount, {120, 121, 122}, {1, 1, 1})), kHeadsBytes + 2 * 4 + kCount / 4);
   Bytes sixteen(16);
   for (size_t i = 0; i < 16; ++i) sixteen[i] = static_cast<uint8_t>(100 + i);
   EXPECT_EQ(RoundTrip(Drawn(kCount, sixteen, std::vector<double>(16, 1))),
-            kHeads + 2 * 16 + kCount / 2);
+            kHeadsBytes + 2 * 16 + kCount / 2);
 }
 
 // What normally distributed weights have: the shares that weight_generator.cc works out for 3,584
