@@ -150,6 +150,14 @@ void ReportBandwidth(benchmark::State& state, size_t bytes, size_t num_threads) 
   state.counters["share"] = benchmark::Counter(done / limit, benchmark::Counter::kIsRate);
 }
 
+void ReportOperations(benchmark::State& state, size_t operations, size_t num_threads) {
+  const double limit = FlopsLimit(num_threads);
+  const double done = static_cast<double>(operations) * static_cast<double>(state.iterations());
+  state.counters["flop/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);
+  state.counters["limit"] = limit;
+  state.counters["share"] = benchmark::Counter(done / limit, benchmark::Counter::kIsRate);
+}
+
 void MatVec(benchmark::State& state, WeightFormat format, size_t rows, size_t cols) {
   Product product(format, rows, cols, 1);
   product.Verify();
@@ -163,12 +171,7 @@ void MatMulTokens(benchmark::State& state, WeightFormat format, size_t rows, siz
   product.Verify();
   const size_t num_threads = static_cast<size_t>(state.range(0));
   for (auto _ : state) product.Run(num_threads);
-  const double limit = FlopsLimit(num_threads);
-  const double done = 2.0 * static_cast<double>(rows * cols * product.tokens) *
-                      static_cast<double>(state.iterations());
-  state.counters["flop/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);
-  state.counters["limit"] = limit;
-  state.counters["share"] = benchmark::Counter(done / limit, benchmark::Counter::kIsRate);
+  ReportOperations(state, 2 * rows * cols * product.tokens, num_threads);
 }
 
 // ---- token mixers
@@ -191,22 +194,25 @@ void KdaStep(benchmark::State& state) {
   ReportBandwidth(state, 2 * states.size() * sizeof(float), num_threads);
 }
 
-/// One head over a context of 4096 positions.
+/// Some heads over a context of 4096 positions.
 void MlaAttend(benchmark::State& state) {
   constexpr size_t kPositions = 4096, kLatent = 512, kExtra = 64;
+  const size_t num_heads = static_cast<size_t>(state.range(0));
   std::vector<float> cache(kPositions * (kLatent + kExtra), 0.01f);
-  std::vector<float> q(kLatent + kExtra, 0.1f), context(kLatent);
+  std::vector<float> q(num_heads * (kLatent + kExtra), 0.1f), context(num_heads * kLatent);
   for (auto _ : state) {
-    BestKernels().mla_attend({q.data(),
-                              cache.data(),
-                              kPositions,
-                              {LatentFormat::kF32, kLatent, kExtra},
-                              0.07f,
-                              context.data(),
-                              nullptr});
+    BestKernels().mla_attend({.q = q.data(),
+                              .num_tokens = 1,
+                              .num_heads = num_heads,
+                              .cache = cache.data(),
+                              .num_positions = kPositions,
+                              .shape = {LatentFormat::kF32, kLatent, kExtra},
+                              .scale = 0.07f,
+                              .context = context.data(),
+                              .decoded = nullptr});
     benchmark::DoNotOptimize(context.data());
   }
-  ReportBandwidth(state, cache.size() * sizeof(float), 1);
+  ReportOperations(state, 2 * num_heads * kPositions * (2 * kLatent + kExtra), 1);
 }
 
 void SituGlu(benchmark::State& state) {
@@ -232,7 +238,7 @@ THIMBLE_BENCHMARK(MatMulTokens, Coded_3072x7168, WeightFormat::kCodedBF16, 3072,
 THIMBLE_BENCHMARK(MatMulTokens, MXFP4_3072x3584, WeightFormat::kMXFP4, 3072, 3584)
     ->ArgsProduct({{1, 2}, {4, 16, 64, 256}});
 BENCHMARK(KdaStep)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(MlaAttend)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(MlaAttend)->Arg(1)->Arg(24)->Arg(32)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(SituGlu)->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -53,19 +53,15 @@ class Screen : public GenerationListener {
         prompt_tokens_(prompt_tokens),
         status_(engine, options.verbose) {}
 
-  // A chunk may take minutes: each layer moves the progress by its share of the chunk.
   bool OnLayer(size_t layer) override {
-    if (prompt_done_ < prompt_tokens_) {
-      const size_t chunk = std::min(engine_.plan().prefill_chunk, prompt_tokens_ - prompt_done_);
-      const size_t done = prompt_done_ + chunk * layer / engine_.config().num_layers();
-      status_.Show("reading the prompt", done, layer);
-      if (!status_.active()) progress_.Show("reading the prompt", done, prompt_tokens_);
-    } else {
-      status_.Show("writing", num_tokens_, layer);
-    }
-    return Continue();
+    layer_ = layer;
+    ShowProgress();
+    return Resumes() || !Interrupted();
   }
-  bool Continue() override { return Resumes() || !Interrupted(); }
+  bool Continue() override {
+    ShowProgress();
+    return Resumes() || !Interrupted();
+  }
   bool OnPause() override { return !Interrupted(); }
   void OnProgress(size_t done, size_t total) override {
     prompt_done_ = done;
@@ -93,6 +89,19 @@ class Screen : public GenerationListener {
   }
 
  private:
+  // A chunk may take minutes, and a layer many seconds: each layer moves the progress by its share
+  // of the chunk, and within it the time that is left is brought up to date.
+  void ShowProgress() {
+    if (prompt_done_ < prompt_tokens_) {
+      const size_t chunk = std::min(engine_.plan().prefill_chunk, prompt_tokens_ - prompt_done_);
+      const size_t done = prompt_done_ + chunk * layer_ / engine_.config().num_layers();
+      status_.Show("reading the prompt", done, layer_);
+      if (!status_.active()) progress_.Show("reading the prompt", done, prompt_tokens_);
+    } else {
+      status_.Show("writing", num_tokens_, layer_);
+    }
+  }
+
   // A session that is to be saved ends between two sweeps, where it is whole.
   bool Resumes() {
     if (options_.session_file.empty()) return false;
@@ -108,6 +117,7 @@ class Screen : public GenerationListener {
   const Engine& engine_;
   size_t prompt_tokens_;
   size_t prompt_done_ = 0;
+  size_t layer_ = 0;
   ProgressLine progress_;
   LiveStatus status_;
   size_t num_tokens_ = 0;  // sampled so far

@@ -19,9 +19,10 @@
 
 #include "hwy/highway.h"
 #include "kernels/activation-inl.h"
+#include "kernels/attention-inl.h"
+#include "kernels/kda-inl.h"
 #include "kernels/limits-inl.h"
 #include "kernels/matmul-inl.h"
-#include "kernels/mixer-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -56,23 +56,31 @@ struct KdaStepArgs {
   float* o;      // [head_dim]
 };
 
-/// One token and one head of latent attention (docs/MODEL.md, MLA, absorbed form):
+/// Latent attention of some heads of some tokens that follow one another (docs/MODEL.md, MLA,
+/// absorbed form), each for itself:
 ///   s_j = scale * (q . cache_j);  p = softmax(s);  context = sum_j p_j cache_j[0 .. latent)
-/// over positions j in [0, num_positions). The softmax is computed online over blocks of
+/// over the positions j that a token may see. The softmax is computed online over blocks of
 /// kAttentionBlock positions counted from position 0, so that it needs no memory that grows with
-/// the context and yet does not depend on how the prompt was cut. Dot products: striped. Sums over
-/// positions: serial. A cache that is not float32 is decoded, exactly, block by block: the result
-/// is the bits that the decoded rows would give.
+/// the context and yet does not depend on how the prompt was cut. For each block: the largest score
+/// so far; all earlier sums times e^(largest before - largest now); then the block's weights, added
+/// in order of positions. Dot products: striped. Sums over positions: serial. So a query's result
+/// is the same bits in any company. A cache that is not float32 is decoded, exactly, block by
+/// block, once for all queries: the result is the bits that the decoded rows would give.
 struct MlaAttendArgs {
-  const float* q;        // [latent + extra]: the absorbed query, then the extra (unrotated) part
-  const void* cache;     // num_positions rows as `shape` says; of floats for kF32
-  size_t num_positions;  // >= 1
+  const float* q;        // [num_tokens, num_heads, latent + extra]: the absorbed query, then the
+                         // extra (unrotated) part
+  size_t num_tokens;     // >= 1
+  size_t num_heads;      // >= 1; num_tokens * num_heads <= kMaxAttentionQueries
+  const void* cache;     // rows as `shape` says; of floats for kF32
+  size_t num_positions;  // >= 1: the first token sees so many, each next one sees one more
   LatentShape shape;
   float scale;
-  float* context;  // [latent]
+  float* context;  // [num_tokens, num_heads, latent]
   float* decoded;  // scratch [kAttentionBlock, latent + extra]; not used for kF32
 };
 inline constexpr size_t kAttentionBlock = 64;
+/// Queries and contexts of so many, and a block, fit into a second cache of half a MiB.
+inline constexpr size_t kMaxAttentionQueries = 32;
 
 /// The kernels of one SIMD target. Stateless, noexcept, no allocation, safe from any thread.
 struct Kernels {

@@ -79,6 +79,17 @@ HWY_INLINE void StoreFirst(V v, float* p, size_t n) {
   std::memcpy(p, lanes, n * sizeof(float));
 }
 
+/// Whole vectors, or the first `count` lanes of one.
+struct WholeVectors {
+  static HWY_INLINE V Load(const float* p) { return hn::LoadU(kF, p); }
+  static HWY_INLINE void Store(V v, float* p) { hn::StoreU(v, kF, p); }
+};
+struct PartialVector {
+  size_t count;
+  HWY_INLINE V Load(const float* p) const { return LoadFirst(p, count); }
+  HWY_INLINE void Store(V v, float* p) const { StoreFirst(v, p, count); }
+};
+
 /// y[i] = f(in[i]...) for i in [0, n), a vector at a time. y may be an input.
 template <class F, class... In>
 HWY_INLINE void Map(F f, size_t n, float* y, const In*... in) {

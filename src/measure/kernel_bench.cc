@@ -70,8 +70,12 @@ class KernelBench {
     }
     MlaTrial mla(options_.bytes, budget_);
     mla.Verify();
-    OverMemory("MLA attention", mla.memory(),
-               [&](ThreadPool& pool) { return mla.BytesPerSecond(pool, options_.time); });
+    for (const auto& pool : pools_) {
+      Report(
+          "MLA attention", Unit::kFlops, *pool,
+          [&] { return mla.FlopsPerSecond(*pool, options_.time); },
+          [&] { return PeakFlops(*pool, options_.time); });
+    }
   }
 
  private:

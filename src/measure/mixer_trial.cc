@@ -1,7 +1,6 @@
 #include "measure/mixer_trial.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <random>
 #include <string>
@@ -116,27 +115,35 @@ double KdaTrial::BytesPerSecond(ThreadPool& pool, std::chrono::milliseconds time
 
 MlaTrial::MlaTrial(uint64_t cache_bytes, MemoryBudget& budget)
     : num_caches_(std::max<size_t>(1, cache_bytes / (kCacheFloats * sizeof(float)))),
-      query_(kWidth),
+      queries_(kHeads * kWidth),
       buffer_(budget, "latents to measure by", num_caches_ * kCacheFloats * sizeof(float)) {
-  FillUniformly(query_, -2, 2);
+  FillUniformly(queries_, -2, 2);
   FillUniformly({reinterpret_cast<float*>(buffer_.data()), kCacheFloats}, -1, 1);
   Repeat(buffer_, kCacheFloats);
 }
 
-void MlaTrial::Attend(size_t index, float* context) const {
-  kernels_.mla_attend({.q = query_.data(),
+void MlaTrial::Attend(size_t index, Contexts& contexts) const {
+  kernels_.mla_attend({.q = queries_.data(),
+                       .num_tokens = 1,
+                       .num_heads = kHeads,
                        .cache = Cache(index),
                        .num_positions = kPositions,
                        .shape = {LatentFormat::kF32, kLatent, kExtra},
                        .scale = kScoreScale,
-                       .context = context,
+                       .context = contexts.data(),
                        .decoded = nullptr});
 }
 
 void MlaTrial::Verify() {
-  std::array<float, kLatent> context;
-  Attend(num_caches_ - 1, context.data());
-  const float* cache = Cache(num_caches_ - 1);
+  Contexts contexts;
+  Attend(num_caches_ - 1, contexts);
+  for (size_t head = 0; head < kHeads; ++head) {
+    VerifyHead(head, Cache(num_caches_ - 1), contexts.data() + head * kLatent);
+  }
+}
+
+void MlaTrial::VerifyHead(size_t head, const float* cache, const float* context) const {
+  const float* query = queries_.data() + head * kWidth;
   std::vector<double> weights(kPositions);
   double total = 0;
   double score_norm = 0;
@@ -144,7 +151,7 @@ void MlaTrial::Verify() {
     double score = 0;
     double norm = 0;
     for (size_t i = 0; i < kWidth; ++i) {
-      const double product = double{query_[i]} * cache[j * kWidth + i];
+      const double product = double{query[i]} * cache[j * kWidth + i];
       score += product;
       norm += std::abs(product);
     }
@@ -163,17 +170,17 @@ void MlaTrial::Verify() {
     // Each score is a sum of kWidth terms, whose error e^x passes on; then two sums over positions.
     const double roundings = kWidth * score_norm + 16 + 2 * kPositions;
     if (!(std::abs(context[i] - sum) <= 2 * roundings * kEpsilon * norm)) {
-      FailCheck(Element(i, "the attention's context"), sum, context[i]);
+      FailCheck(Element(head * kLatent + i, "the attention's contexts"), sum, context[i]);
     }
   }
 }
 
-double MlaTrial::BytesPerSecond(ThreadPool& pool, std::chrono::milliseconds time) {
+double MlaTrial::FlopsPerSecond(ThreadPool& pool, std::chrono::milliseconds time) {
   const double pieces = PiecesPerSecond(pool, time, [&](size_t thread, size_t count) {
-    std::array<float, kLatent> context;
-    Attend((thread * num_caches_ / pool.num_threads() + count) % num_caches_, context.data());
+    Contexts contexts;
+    Attend((thread * num_caches_ / pool.num_threads() + count) % num_caches_, contexts);
   });
-  return pieces * kCacheFloats * sizeof(float);
+  return pieces * 2 * kHeads * kPositions * (kWidth + kLatent);
 }
 
 }  // namespace thimble

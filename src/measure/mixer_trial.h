@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -42,19 +43,19 @@ class KdaTrial {
   Buffer buffer_;
 };
 
-/// Latent attention of a head of Kimi K3 (512 + 64 floats a position) over caches of 1024
-/// positions, as many as fill about `cache_bytes`. Charged to `budget`.
+/// Latent attention of 24 heads of Kimi K3 (512 + 64 floats a position), a quarter of all, over
+/// caches of 1024 positions, as many as fill about `cache_bytes`. Charged to `budget`.
 class MlaTrial {
  public:
   MlaTrial(uint64_t cache_bytes, MemoryBudget& budget);
 
   /// Error(kRuntime) as above, for a softmax in double precision.
   void Verify();
-  /// Bytes of caches that all threads attend to in a second.
-  double BytesPerSecond(ThreadPool& pool, std::chrono::milliseconds time);
-  std::span<const std::byte> memory() const { return {buffer_.data(), buffer_.bytes()}; }
+  /// Operations of all threads in a second, two for each multiply-add of scores and contexts.
+  double FlopsPerSecond(ThreadPool& pool, std::chrono::milliseconds time);
 
  private:
+  static constexpr size_t kHeads = 24;
   static constexpr size_t kLatent = 512;
   static constexpr size_t kExtra = 64;
   static constexpr size_t kWidth = kLatent + kExtra;
@@ -64,11 +65,13 @@ class MlaTrial {
   const float* Cache(size_t index) const {
     return reinterpret_cast<const float*>(buffer_.data()) + index * kCacheFloats;
   }
-  void Attend(size_t index, float* context) const;
+  using Contexts = std::array<float, kHeads * kLatent>;
+  void Attend(size_t index, Contexts& contexts) const;
+  void VerifyHead(size_t head, const float* cache, const float* context) const;
 
   const Kernels& kernels_ = BestKernels();
   const size_t num_caches_;
-  std::vector<float> query_;  // [kWidth]
+  std::vector<float> queries_;  // [kHeads, kWidth]
   Buffer buffer_;
 };
 

@@ -11,16 +11,25 @@ namespace {
 // Rows that share one pass over the activations in the kernels.
 constexpr size_t kRowGrain = 8;
 
+// Multiply-adds of a thread between two looks at the observer: a fifth of a second, however many
+// tokens there are.
+constexpr size_t kMostProducts = size_t{1} << 33;
+
 }  // namespace
 
 void Executor::MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens,
                       const Rows& y) const {
   const size_t row_cost = w.cols * num_tokens;
   const size_t grain = RoundUp(kMinFloatsPerThread / (row_cost + 1) + 1, kRowGrain);
-  pool_.ParallelFor(w.rows, grain, [&](const Range& range) {
-    kernels_.matmul({w.Rows(range.first, range.last - range.first), x.data, x.stride, num_tokens,
-                     y.data + range.first, y.stride});
-  });
+  const size_t piece = RoundUp(kMostProducts / (row_cost + 1) + 1, grain) * pool_.num_threads();
+  for (size_t first = 0; first < w.rows; first += piece) {
+    if (first > 0) ThrowIfStopped();
+    const WeightMatrix part = w.Rows(first, std::min(piece, w.rows - first));
+    pool_.ParallelFor(part.rows, grain, [&](const Range& range) {
+      kernels_.matmul({part.Rows(range.first, range.last - range.first), x.data, x.stride,
+                       num_tokens, y.data + first + range.first, y.stride});
+    });
+  }
 }
 
 void Executor::ThrowIfStopped() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "base/thread_pool.h"
@@ -35,7 +36,8 @@ class Executor {
   /// up to a few tenths of a second.
   void ThrowIfStopped() const;
 
-  /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols).
+  /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols). This
+  /// and the next two look at the observer where their work is long.
   void MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const;
 
   /// The same with a matrix of the trunk of `rows` rows, which streams through by blocks.
@@ -47,9 +49,13 @@ class Executor {
   template <typename F>
   void ForTokens(size_t num_tokens, size_t cost, const F& function) const {
     const size_t grain = cost >= kMinFloatsPerThread ? 1 : kMinFloatsPerThread / (cost + 1) + 1;
-    pool_.ParallelFor(num_tokens, grain, [&](const Range& range) {
-      for (size_t token = range.first; token < range.last; ++token) function(token);
-    });
+    const size_t piece = (kMostFloats / (cost + 1) + 1) * grain * pool_.num_threads();
+    for (size_t first = 0; first < num_tokens; first += piece) {
+      if (first > 0) ThrowIfStopped();
+      pool_.ParallelFor(std::min(piece, num_tokens - first), grain, [&](const Range& range) {
+        for (size_t i = range.first; i < range.last; ++i) function(first + i);
+      });
+    }
   }
 
   /// Packs rows of `cols` floats for MatMul.
@@ -58,6 +64,8 @@ class Executor {
  private:
   // Waking a worker costs microseconds, in which one core passes over this many floats.
   static constexpr size_t kMinFloatsPerThread = 16384;
+  // A thread passes over so many, ten or twenty operations each, in a few tenths of a second.
+  static constexpr size_t kMostFloats = size_t{1} << 28;
 
   const Kernels& kernels_;
   ThreadPool& pool_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/checked_math.h"
 #include "base/error.h"
 
 namespace thimble {
@@ -12,6 +13,9 @@ namespace {
 constexpr float kL2Eps = 1e-6F;  // inside the root, on the sum (docs/MODEL.md)
 constexpr size_t kMaxConvWidth = 8;
 constexpr std::array kQkv = {TensorRole::kQuery, TensorRole::kKey, TensorRole::kValue};
+
+// Elements of states that a thread updates between two looks at the observer: a fifth of a second.
+constexpr size_t kMostUpdated = size_t{1} << 30;
 
 }  // namespace
 
@@ -130,17 +134,23 @@ void KdaMixer::Recur(const Executor& executor, size_t layer, const SweepTokens& 
   const KdaConfig& kda = config_.kda;
   const size_t dim = kda.head_dim;
   const size_t pairs = tokens.spans.size() * kda.num_heads;
-  executor.ForTokens(pairs, dim * dim, [&](size_t pair) {
-    const Span& span = tokens.spans[pair / kda.num_heads];
-    const size_t head = pair % kda.num_heads;
-    const size_t at = head * dim;
-    float* state = span.state->KdaState(layer) + head * dim * dim;
-    for (size_t token = span.first_row; token < span.first_row + span.num_tokens; ++token) {
-      executor.kernels().kda_step({qkv_[0][token] + at, qkv_[1][token] + at, qkv_[2][token] + at,
-                                   decay_[token] + at, beta_[token][head], dim, state,
-                                   out_[token] + at});
-    }
-  });
+  const size_t of_thread = CeilDiv(pairs, executor.pool().num_threads());
+  const size_t piece = std::max<size_t>(1, kMostUpdated / (of_thread * dim * dim));
+  for (size_t first = 0; first < tokens.num_tokens; first += piece) {
+    if (first > 0) executor.ThrowIfStopped();
+    executor.ForTokens(pairs, dim * dim, [&](size_t pair) {
+      const Span& span = tokens.spans[pair / kda.num_heads];
+      const size_t head = pair % kda.num_heads;
+      const size_t at = head * dim;
+      float* state = span.state->KdaState(layer) + head * dim * dim;
+      for (size_t i = first; i < std::min(first + piece, span.num_tokens); ++i) {
+        const size_t token = span.first_row + i;
+        executor.kernels().kda_step({qkv_[0][token] + at, qkv_[1][token] + at, qkv_[2][token] + at,
+                                     decay_[token] + at, beta_[token][head], dim, state,
+                                     out_[token] + at});
+      }
+    });
+  }
 }
 
 }  // namespace thimble

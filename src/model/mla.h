@@ -35,13 +35,28 @@ class MlaMixer {
                const SweepTokens& tokens, const Rows& x, const Rows& y);
 
  private:
+  // Heads that follow one another, and their rows of kv_b.
+  struct Heads {
+    WeightMatrix kv_b;
+    size_t first;
+    size_t count;
+  };
+  // Queries that share a pass over the latents: some heads of some tokens that follow one another.
+  struct Tile {
+    size_t first_row;  // of the sweep's activation rows
+    size_t num_tokens;
+    Heads heads;
+    const uint8_t* latents;
+    size_t num_positions;  // of the first token
+  };
+
   void ProjectQuery(const Executor& executor, size_t layer, const LayerParams& params,
                     size_t num_tokens, const Rows& x);
   void AppendLatents(const Executor& executor, size_t layer, const LayerParams& params,
                      const SweepTokens& tokens, const Rows& x);
   void Attend(const Executor& executor, size_t layer, const SweepTokens& tokens);
-  void AttendHead(const Executor& executor, const WeightMatrix& kv_b, size_t head, size_t token,
-                  const uint8_t* latents, size_t num_positions, size_t part);
+  void AttendSpan(const Executor& executor, size_t layer, const Span& span, const Heads& heads);
+  void AttendTile(const Executor& executor, const Tile& tile, size_t part) const;
 
   const ModelConfig& config_;
   LatentShape shape_;
@@ -53,7 +68,8 @@ class MlaMixer {
   Rows gate_;
   Rows out_;  // [heads, value_dim]
   Rows out_packed_;
-  Rows absorbed_;  // one row for each thread, like the next two
+  size_t most_queries_;  // of a tile
+  Rows absorbed_;        // so many rows for each thread, like the next two
   Rows context_;
   Rows context_packed_;
   Rows decoded_;  // a block of the cache for each thread; none where it is float32

@@ -145,12 +145,13 @@ TEST(LatentsTest, WhatIsNotFiniteStaysSo) {
 class LatentAttentionTest : public KernelTest {};
 
 TEST_P(LatentAttentionTest, GivesTheBitsOfTheDecodedRows) {
+  constexpr size_t kTokens = 2, kHeads = 3;
   for (const LatentFormat format : kFormats) {
     for (const size_t latent : Sizes{1, 16, 37, 70, 512}) {
-      for (const size_t positions : Sizes{1, 63, 64, 65, 200}) {
+      for (const size_t positions : Sizes{2, 63, 64, 65, 200}) {
         const LatentShape shape = {format, latent, 9};
         const Floats rows = RandomFloats(positions * shape.Width(), 2, -3.0f, 3.0f);
-        const Floats q = RandomFloats(shape.Width(), 1);
+        const Floats q = RandomFloats(kTokens * kHeads * shape.Width(), 1);
         GuardedBuffer<uint8_t> cache(positions * shape.RowBytes());
         Floats plain(rows.size());
         for (size_t j = 0; j < positions; ++j) {
@@ -160,17 +161,23 @@ TEST_P(LatentAttentionTest, GivesTheBitsOfTheDecodedRows) {
           std::copy(values.begin(), values.end(), plain.begin() + j * shape.Width());
         }
         Floats scratch(kAttentionBlock * shape.Width());
-        Floats found(latent), expected(latent);
-        kernels_.mla_attend(
-            {q.data(), cache.data(), positions, shape, 0.3f, found.data(), scratch.data()});
-        kernels_.mla_attend({q.data(),
-                             plain.data(),
-                             positions,
-                             {LatentFormat::kF32, latent, 9},
-                             0.3f,
-                             expected.data(),
-                             nullptr});
-        ExpectSameBits({found.data(), latent}, {expected.data(), latent}, NameOf(format));
+        Floats found(kTokens * kHeads * latent), expected(kTokens * kHeads * latent);
+        MlaAttendArgs args = {.q = q.data(),
+                              .num_tokens = kTokens,
+                              .num_heads = kHeads,
+                              .cache = cache.data(),
+                              .num_positions = positions - (kTokens - 1),
+                              .shape = shape,
+                              .scale = 0.3f,
+                              .context = found.data(),
+                              .decoded = scratch.data()};
+        kernels_.mla_attend(args);
+        args.cache = plain.data();
+        args.shape.format = LatentFormat::kF32;
+        args.context = expected.data();
+        args.decoded = nullptr;
+        kernels_.mla_attend(args);
+        ExpectSameBits(found, expected, NameOf(format));
       }
     }
   }

@@ -54,15 +54,19 @@ class AllOutputs {
   }
 
   void Mla(size_t positions) {
-    const Floats q = RandomFloats(150, 8), cache = RandomFloats(positions * 150, 9);
-    Floats context(141);
-    kernels_.mla_attend({q.data(),
-                         cache.data(),
-                         positions,
-                         {LatentFormat::kF32, 141, 9},
-                         0.3f,
-                         context.data(),
-                         nullptr});
+    const size_t heads = 3, tokens = 4;
+    const Floats q = RandomFloats(tokens * heads * 150, 8),
+                 cache = RandomFloats((positions + tokens - 1) * 150, 9);
+    Floats context(tokens * heads * 141);
+    kernels_.mla_attend({.q = q.data(),
+                         .num_tokens = tokens,
+                         .num_heads = heads,
+                         .cache = cache.data(),
+                         .num_positions = positions,
+                         .shape = {LatentFormat::kF32, 141, 9},
+                         .scale = 0.3f,
+                         .context = context.data(),
+                         .decoded = nullptr});
     Add(context);
   }
 

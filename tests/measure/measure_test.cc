@@ -96,7 +96,7 @@ TEST(MixerTrialTest, AgreesWithDoublePrecisionAgainAndAgain) {
     kda.Verify();
     EXPECT_GT(kda.BytesPerSecond(pool, milliseconds(1)), 0);
     mla.Verify();
-    EXPECT_GT(mla.BytesPerSecond(pool, milliseconds(1)), 0);
+    EXPECT_GT(mla.FlopsPerSecond(pool, milliseconds(1)), 0);
   }
 }
 
