@@ -22,7 +22,7 @@ LAYERS = (2, 4)  # KDA and MLA; three times KDA and MLA
 MORE_KDA = 2
 FLAT = 1.25  # KDA's share may seem to grow by so much: it is a difference of two runs
 LINEAR = 1.3  # and what MLA adds for a position
-HEAD = struct.Struct("<8sII6Q")  # docs/SESSIONS.md
+HEAD = struct.Struct("<8sII7Q")  # docs/SESSIONS.md
 
 
 class Session:

@@ -27,7 +27,8 @@ class Bench:
         inspect = json.loads(perf.Run(options.thimble, [
             "inspect", "-m", model, "--json"]).need().out)
         self.moe_layers, self.experts = inspect["moe_layers"], inspect["experts"]
-        self.expert_bytes = reads["routed_experts"] / self.moe_layers / inspect["experts_per_token"]
+        self.expert_bytes = round(reads["routed_experts"] / self.moe_layers /
+                                  inspect["experts_per_token"])
 
     def prompt(self, width, chunks):
         """The figures of a run over `chunks` chunks of `width` tokens."""
@@ -54,8 +55,9 @@ class Bench:
         trunk, experts, seconds = ((more[key] - less[key]) / chunks for key in
                                    ("trunk_read_bytes", "expert_read_bytes", "prefill_s"))
         pinned = more["budget_ledger"].get("pinned trunk", 0)
-        passing = self.layer_bytes - pinned * self.layer_bytes / (self.layer_bytes + self.head_bytes)
-        once = passing + width * EMBEDDING
+        # Pinned blocks are spread evenly over layers and head.
+        share = min(1, pinned / (self.layer_bytes + self.head_bytes))
+        once = (1 - share) * self.layer_bytes + width * EMBEDDING
         self.failures.check(abs(trunk - once) <= PLAN_TOLERANCE * self.layer_bytes,
                             f"chunks of {width}: {trunk / 1e9:.3f} GB of trunk, once what does not "
                             f"stay: {once / 1e9:.3f} GB")

@@ -76,8 +76,9 @@ TEST_F(BenchCommandTest, KernelsStandBesideTheMachine) {
   for (const Json& one : report["results"]) {
     names.insert(one["name"].get<std::string>());
     EXPECT_FALSE(one["share"].is_null());
-    const bool many = one["name"].get<std::string>().starts_with("matmul");
-    EXPECT_EQ(one["unit"], many ? "flops" : "bytes_per_s");
+    const auto name = one["name"].get<std::string>();
+    const bool computes = name.starts_with("matmul") || name.starts_with("MLA");
+    EXPECT_EQ(one["unit"], computes ? "flops" : "bytes_per_s");
   }
   for (const char* name :
        {"matvec BF16", "matvec F32", "matvec MXFP4", "matvec coded BF16", "matmul BF16, 512 tokens",

@@ -16,7 +16,7 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kContext = 64;
+constexpr size_t kContext = 160;
 
 // One checkpoint, opened once for all tests of its architecture.
 struct Model {
@@ -88,22 +88,27 @@ class DecoderTest : public ::testing::TestWithParam<Architecture> {
  protected:
   const Model& model_ = ModelOf(GetParam());
   const std::vector<uint32_t> tokens_ = Tokens(37, 7, model_.config);
+  // Over more than two of the attention's blocks.
+  const std::vector<uint32_t> long_ = Tokens(150, 11, model_.config);
 };
 
 TEST_P(DecoderTest, LogitsDoNotDependOnChunking) {
   Bench bench(model_);
-  const auto whole = bench.Logits(tokens_, tokens_.size());
-  for (const size_t width : {1, 2, 7, 16}) {
-    EXPECT_TRUE(SameBits(whole, bench.Logits(tokens_, width))) << "chunks of " << width;
+  const auto whole = bench.Logits(long_, long_.size());
+  for (const size_t width : {1, 2, 7, 16, 67}) {
+    EXPECT_TRUE(SameBits(whole, bench.Logits(long_, width))) << "chunks of " << width;
   }
 }
 
 TEST_P(DecoderTest, LogitsDoNotDependOnThreads) {
   Bench one(model_, 1);
-  const auto expected = one.Logits(tokens_, 16);
+  const auto expected = one.Logits(long_, 67);
   for (const size_t threads : {2, 3, 5}) {
     Bench bench(model_, threads);
-    EXPECT_TRUE(SameBits(expected, bench.Logits(tokens_, 16))) << threads << " threads";
+    for (const size_t width : {1, 67}) {
+      EXPECT_TRUE(SameBits(expected, bench.Logits(long_, width)))
+          << threads << " threads, chunks of " << width;
+    }
   }
 }
 
