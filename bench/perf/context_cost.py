@@ -89,7 +89,7 @@ class Bench:
                 run = perf.Run(self.options.thimble, [
                     "run", "-m", model, "--session", file, "-n", self.options.tokens, "-c",
                     context + 2, "-t", self.options.threads, "--memory", self.options.memory,
-                    "--out-ids"]).need()
+                    "--preload", "--out-ids"]).need()
             seconds.append(run.stats["decode_s"] / (run.stats["generated_tokens"] - 1))
         return seconds, run
 
