@@ -1,7 +1,5 @@
 #include "server/http_server.h"
 
-#include <httplib.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,8 +9,8 @@
 #include "base/error.h"
 #include "server/access.h"
 #include "server/answer_run.h"
+#include "server/http_listener.h"
 #include "server/page.h"
-#include "server/peer_watch.h"
 #include "server/sse.h"
 
 namespace thimble::server {
@@ -65,12 +63,11 @@ class Counted {
 // A streamed answer, as long as its connection lasts.
 struct Streamed {
   Streamed(std::atomic<int>& count, Api api, const ServedModel& model, const ApiRequest& request,
-           const std::shared_ptr<Job>& job, const Request& req)
-      : counted(count), run(api, model, request, job), peer(req.remote_addr, req.remote_port) {}
+           const std::shared_ptr<Job>& job)
+      : counted(count), run(api, model, request, job) {}
 
   Counted counted;
   AnswerRun run;
-  PeerWatch peer;
   Clock::time_point last_write = Clock::now();
   bool begun = false;
 };
@@ -161,6 +158,7 @@ class HttpServer::Impl {
   static void FillError(const Request& req, Response& res) {
     if (!res.body.empty()) return;
     std::string message = "HTTP status " + std::to_string(res.status);
+    if (res.status == 400) message = "the request is no HTTP, not whole, or its head is too long";
     if (res.status == 404) message = "there is no " + req.method + " " + req.path;
     if (res.status == 413) message = "the body is larger than this server takes";
     SetError(res, ApiOf(req.path), ApiError(res.status, message));
@@ -298,19 +296,18 @@ class HttpServer::Impl {
       throw ApiError(429, "too many requests wait already; try again later");
     }
     if (request.stream) {
-      StreamAnswer(std::make_shared<Streamed>(num_answers_, api, model_, request, job, req), res);
+      StreamAnswer(std::make_shared<Streamed>(num_answers_, api, model_, request, job), res);
     } else {
-      WholeAnswer(api, request, job, req, res);
+      WholeAnswer(api, request, job, res);
     }
   }
 
   void WholeAnswer(Api api, const ApiRequest& request, const std::shared_ptr<Job>& job,
-                   const Request& req, Response& res) const {
+                   Response& res) const {
     const Counted counted(num_answers_);
     AnswerRun run(api, model_, request, job);
-    const PeerWatch peer(req.remote_addr, req.remote_port);
     while (run.Step(kPoll)) {
-      if (peer.Gone()) throw ApiError(499, "the client closed the connection");
+      if (HttpListener::PeerGone()) throw ApiError(499, "the client closed the connection");
     }
     if (!run.error().empty()) throw ApiError(500, run.error());
     res.set_content(run.Whole(), kJson);
@@ -329,7 +326,7 @@ class HttpServer::Impl {
     AnswerRun& run = streamed.run;
     if (streamed.begun) {
       run.Step(kPoll);
-      if (streamed.peer.Gone()) return false;
+      if (HttpListener::PeerGone()) return false;
     }
     streamed.begun = true;
     std::string text = run.Take();
@@ -350,7 +347,7 @@ class HttpServer::Impl {
   Backend& backend_;
   std::atomic<bool> stopping_ = false;
   mutable std::atomic<int> num_answers_ = 0;  // counted, which changes no answer
-  httplib::Server server_;
+  HttpListener server_;
   std::thread thread_;
 };
 

@@ -1,29 +1,36 @@
 #!/usr/bin/env python3
-"""Many requests at once, most of them rude, against a running server: it must neither end nor grow.
+"""Many requests at once, most of them rude, against `thimble serve` with the embedded model: it must
+neither end nor grow, nor leave anyone waiting.
 
-usage: soak.py PORT PID [REQUESTS]
+usage: soak.py THIMBLE [REQUESTS]
 
 Random disconnects at any moment, malformed bodies, huge headers, slow readers, invalid UTF-8 and deep
-JSON among ordinary requests. Prints the server's resident memory as it goes. Fails where /health does
-not answer, where an ordinary request is not answered, or where memory grew by more than 16 MB
-between the first quarter and the end.
+JSON among ordinary requests. Prints the server's resident memory as it goes. Fails where a request is
+not answered within 20 s, where memory grew by more than 16 MB between the first quarter and the end,
+or where the server does not end cleanly when told to.
 """
 
 import concurrent.futures
 import json
 import random
+import re
+import signal
 import socket
+import subprocess
 import sys
 import time
 
-PORT, PID = int(sys.argv[1]), int(sys.argv[2])
-COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
+COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
+SERVER = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--memory", "512M", "-t", "1"],
+                          stderr=subprocess.PIPE, text=True)
+PORT = int(re.search(r":(\d+)/v1", SERVER.stderr.readline())[1])
+TIMEOUT = 20  # seconds
 BODY = {"messages": [{"role": "user", "content": "Who was the first man?"}], "max_tokens": 12,
         "reasoning_effort": "none"}
 
 
 def resident_kb():
-    with open(f"/proc/{PID}/status", encoding="ascii") as status:
+    with open(f"/proc/{SERVER.pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
@@ -33,7 +40,7 @@ def post(path, body, headers=""):
 
 
 def talk(data, read=True, pause=0.0, limit=1 << 20):
-    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", PORT), timeout=TIMEOUT) as connection:
         connection.sendall(data)
         received = b""
         while read and len(received) < limit:
@@ -54,7 +61,7 @@ def ordinary(rng):
 
 def hang_up(rng):
     body = dict(BODY, max_tokens=400, stream=rng.random() < 0.5)
-    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", PORT), timeout=TIMEOUT) as connection:
         data = post("/v1/chat/completions", json.dumps(body).encode())
         connection.sendall(data[: rng.randrange(1, len(data))] if rng.random() < 0.3 else data)
         time.sleep(rng.random() * 0.3)
@@ -72,7 +79,7 @@ def malformed(rng):
 def huge_headers(_):
     try:
         talk(post("/v1/chat/completions", b"{}", "A: " + "b" * 300_000 + "\r\n"))
-    except OSError:
+    except ConnectionError:
         pass  # the server may close while it is still being written to
 
 
@@ -89,7 +96,7 @@ def one(number):
     return kind.__name__
 
 
-def main():
+def soak():
     counts = {}
     early = None
     start = time.time()
@@ -101,11 +108,20 @@ def main():
             if done % (COUNT // 8) == 0:
                 print(f"{done} requests, {time.time() - start:.0f} s, {resident_kb()} kB resident",
                       flush=True)
-    health = talk(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     print(counts)
+    health = talk(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     assert b'"ok"' in health, health
     grown = resident_kb() - early
     assert grown < 16_000, f"memory grew by {grown} kB"
+
+
+def main():
+    try:
+        soak()
+        SERVER.send_signal(signal.SIGTERM)
+        assert SERVER.wait(timeout=TIMEOUT) == 0
+    finally:
+        SERVER.kill()
 
 
 main()
