@@ -62,24 +62,6 @@ std::vector<ContentPart> ReadContent(const JsonValue& message, const std::string
   return parts;
 }
 
-void ReadArguments(const JsonValue& arguments, const std::string& path, ToolCall* call) {
-  if (arguments.is_object()) {
-    call->arguments = arguments.members;
-    return;
-  }
-  if (!arguments.is_string()) Fail(path, "expected a JSON object, or a string that holds one");
-  if (arguments.text.find_first_not_of(" \t\r\n") == std::string::npos) return;
-  JsonValue parsed;
-  try {
-    parsed = ParseJson(arguments.text);
-  } catch (const Error&) {
-    call->raw_arguments = arguments.text;
-    return;
-  }
-  if (!parsed.is_object()) Fail(path, "expected a JSON object, found other JSON");
-  call->arguments = std::move(parsed.members);
-}
-
 ToolCall ReadToolCall(const JsonValue& value, const std::string& path) {
   if (!value.is_object()) Fail(path, "expected an object");
   const JsonValue* nested = value.FindSet("function");
@@ -90,7 +72,7 @@ ToolCall ReadToolCall(const JsonValue& value, const std::string& path) {
   call.name = ReadString(function, "name", path);
   if (call.name.empty()) Fail(path + ".function.name", "expected the name of a function");
   const JsonValue* arguments = function.FindSet("arguments");
-  if (arguments != nullptr) ReadArguments(*arguments, path + ".function.arguments", &call);
+  if (arguments != nullptr) ReadToolArguments(*arguments, path + ".function.arguments", &call);
   return call;
 }
 
@@ -140,6 +122,24 @@ bool ReadBoolean(const JsonValue& body, const std::string& key, bool absent) {
 }
 
 }  // namespace
+
+void ReadToolArguments(const JsonValue& arguments, const std::string& path, ToolCall* call) {
+  if (arguments.is_object()) {
+    call->arguments = arguments.members;
+    return;
+  }
+  if (!arguments.is_string()) Fail(path, "expected a JSON object, or a string that holds one");
+  if (arguments.text.find_first_not_of(" \t\r\n") == std::string::npos) return;
+  JsonValue parsed;
+  try {
+    parsed = ParseJson(arguments.text);
+  } catch (const Error&) {
+    call->raw_arguments = arguments.text;
+    return;
+  }
+  if (!parsed.is_object()) Fail(path, "expected a JSON object, found other JSON");
+  call->arguments = std::move(parsed.members);
+}
 
 ChatMessage ReadChatMessage(const JsonValue& message, const std::string& path,
                             std::span<const ImageSize>* images) {

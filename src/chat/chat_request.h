@@ -73,6 +73,10 @@ ChatRequest ReadChatRequest(const JsonValue& body, std::span<const ImageSize> im
 ChatMessage ReadChatMessage(const JsonValue& message, const std::string& path,
                             std::span<const ImageSize>* images);
 
+/// The arguments of a call: an object, or a string that holds one. A string that is no JSON is kept
+/// as it is, since models write such; Error(kUsage) naming `path` for anything else.
+void ReadToolArguments(const JsonValue& arguments, const std::string& path, ToolCall* call);
+
 /// Error(kUsage) unless `effort` is low, high or max. The encoder of the model's makers takes no
 /// `medium`, though the prompt speaks of it.
 void CheckEffort(const std::string& effort);

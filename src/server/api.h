@@ -52,8 +52,9 @@ struct ApiRequest {
   bool thinking = false;
   bool tools = false;
   bool logprobs = false;
-  bool echo = false;        // of a completion: begin with the prompt
-  std::string prompt_text;  // for that
+  bool encrypted_reasoning = false;  // of a response: thoughts also as the content that comes back
+  bool echo = false;                 // of a completion: begin with the prompt
+  std::string prompt_text;           // for that
 };
 
 struct Usage {

@@ -171,6 +171,21 @@ void CheckTools(const ChatRequest& chat) {
   }
 }
 
+void ReadFormat(const JsonValue& format, const std::string& path, ChatRequest* chat) {
+  const JsonValue* type = format.FindSet("type");
+  const std::string kind = type != nullptr && type->is_string() ? type->text : "";
+  if (kind == "json_object") {
+    chat->response_format = ResponseFormat::kJsonObject;
+  } else if (kind == "json_schema") {
+    const JsonValue* schema = format.FindSet("schema");
+    if (schema == nullptr || !schema->is_object()) Refuse(path + ".schema", "an object");
+    chat->response_format = ResponseFormat::kJsonSchema;
+    chat->schema = *schema;
+  } else if (kind != "text") {
+    Refuse(path + ".type", "text, json_object or json_schema");
+  }
+}
+
 void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens,
                        const ServedModel& model, ApiRequest* request) {
   if (!model.markup) {

@@ -41,6 +41,10 @@ SamplingOptions ReadSampling(const RequestFields& fields, const ServedModel& mod
 /// and max.
 void SetEffort(const std::string& level, const std::string& field, ChatRequest* request);
 
+/// Sets the response format from {"type": "json_schema", "schema": ...}, json_object or text: where
+/// newer APIs than chat's keep it, as the field `path`.
+void ReadFormat(const JsonValue& format, const std::string& path, ChatRequest* chat);
+
 /// What the APIs of chat share: encodes the conversation, bounds the answer by the context.
 /// `max_tokens` absent: what the context has room for.
 void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens,

@@ -1,13 +1,22 @@
+#include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "server/api.h"
 #include "server/request_fields.h"
 #include "server/sse.h"
 
-// OpenAI's /v1/responses, without a store: each request brings its whole conversation.
+// OpenAI's /v1/responses, without a store: each request brings its whole conversation. Clients send
+// a thought back as the encrypted_content that they had asked for, where there is one, and drop its
+// text.
 
 namespace thimble::server {
 namespace {
+
+constexpr const char* kEncrypted = "reasoning.encrypted_content";
+// Of such a content, which is the thought in clear: it is the client's own. Tells it from those of
+// other servers, which mean nothing here.
+constexpr std::string_view kThoughtMark = "thimble:";
 
 std::string OptionalText(const JsonValue& object, const std::string& key) {
   const JsonValue* value = object.FindSet(key);
@@ -36,6 +45,13 @@ ChatMessage TextMessage(ChatRole role, std::string text) {
   return message;
 }
 
+std::string ThoughtText(const JsonValue& item, const std::string& path) {
+  const std::string text = PartsText(item.FindSet("content"), path + ".content");
+  const std::string encrypted = OptionalText(item, "encrypted_content");
+  if (!text.empty() || !encrypted.starts_with(kThoughtMark)) return text;
+  return encrypted.substr(kThoughtMark.size());
+}
+
 // Items become messages; a thought, an answer and its calls in a row are one message.
 class InputReader {
  public:
@@ -45,7 +61,7 @@ class InputReader {
     if (!item.is_object()) Refuse(path, "an object");
     const std::string type = OptionalText(item, "type");
     if (type == "reasoning") {
-      Answer().reasoning += PartsText(item.FindSet("content"), path + ".content");
+      Answer().reasoning += ThoughtText(item, path);
     } else if (type == "function_call") {
       ReadCall(item, path);
     } else if (type == "function_call_output") {
@@ -86,13 +102,8 @@ class InputReader {
   void ReadCall(const JsonValue& item, const std::string& path) {
     ToolCall call = {OptionalText(item, "call_id"), OptionalText(item, "name"), {}, {}};
     if (call.name.empty()) Refuse(path + ".name", "the name of a function");
-    const std::string arguments = OptionalText(item, "arguments");
-    if (IsJson(arguments)) {
-      JsonValue value = ParseJson(arguments);
-      if (!value.is_object()) Refuse(path + ".arguments", "a JSON object");
-      call.arguments = std::move(value.members);
-    } else if (!arguments.empty()) {
-      call.raw_arguments = arguments;
+    if (const JsonValue* arguments = item.FindSet("arguments")) {
+      ReadToolArguments(*arguments, path + ".arguments", &call);
     }
     Answer().tool_calls.push_back(std::move(call));
   }
@@ -119,8 +130,8 @@ JsonValue ConvertTools(const JsonValue& tools) {
 
 class ResponsesAnswer : public ApiAnswer {
  public:
-  ResponsesAnswer(const ServedModel& model, const ApiRequest&)
-      : model_(model), id_(NewId("resp_")) {}
+  ResponsesAnswer(const ServedModel& model, const ApiRequest& request)
+      : model_(model), encrypted_(request.encrypted_reasoning), id_(NewId("resp_")) {}
 
   std::string Begin() override {
     std::string text = Send("response.created", {{"response", Frame("in_progress")}});
@@ -175,7 +186,10 @@ class ResponsesAnswer : public ApiAnswer {
     response["error"] = {{"code", "server_error"}, {"message", message}};
     return Send("response.failed", {{"response", response}});
   }
-  std::string KeepAlive(const std::string& note) override { return Comment("keepalive " + note); }
+  // An event too: Codex counts the seconds since the last one.
+  std::string KeepAlive(const std::string& note) override {
+    return Comment("keepalive " + note) + Send("keepalive", Json::object());
+  }
 
   std::string Whole(const std::vector<ReplyPiece>& pieces, ReplyEnd end,
                     const Usage& usage) override {
@@ -248,6 +262,7 @@ class ResponsesAnswer : public ApiAnswer {
     } else if (open_ == ReplyPiece::Kind::kReasoning) {
       const Json part = {{"type", "reasoning_text"}, {"text", text_}};
       item_["content"] = Json::array({part});
+      if (encrypted_) item_["encrypted_content"] = std::string(kThoughtMark) + text_;
       event["content_index"] = 0;
       event["text"] = text_;
       text += Send("response.reasoning_text.done", event);
@@ -268,6 +283,7 @@ class ResponsesAnswer : public ApiAnswer {
   }
 
   const ServedModel& model_;
+  const bool encrypted_;
   const std::string id_;
   size_t sequence_ = 0;
   Json output_ = Json::array();
@@ -276,6 +292,27 @@ class ResponsesAnswer : public ApiAnswer {
   Json item_;         // that is open
   std::string text_;  // of it so far
 };
+
+bool WantsEncrypted(const RequestFields& fields) {
+  const JsonValue* include = fields.Find("include");
+  if (include == nullptr) return false;
+  if (!include->is_array()) Refuse("include", "an array");
+  return std::ranges::any_of(include->items,
+                             [](const JsonValue& item) { return item.text == kEncrypted; });
+}
+
+void ReadInput(const JsonValue* input, ChatRequest* chat) {
+  if (input != nullptr && input->is_string()) {
+    chat->messages.push_back(TextMessage(ChatRole::kUser, input->text));
+  } else if (input != nullptr && input->is_array()) {
+    InputReader reader(chat);
+    for (size_t i = 0; i < input->items.size(); ++i) {
+      reader.Read(input->items[i], "input[" + std::to_string(i) + "]");
+    }
+  } else {
+    Refuse("input", "a string or items");
+  }
+}
 
 }  // namespace
 
@@ -289,17 +326,7 @@ ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
   if (!instructions.empty()) {
     chat.messages.push_back(TextMessage(ChatRole::kSystem, instructions));
   }
-  const JsonValue* input = fields.Find("input");
-  if (input != nullptr && input->is_string()) {
-    chat.messages.push_back(TextMessage(ChatRole::kUser, input->text));
-  } else if (input != nullptr && input->is_array()) {
-    InputReader reader(&chat);
-    for (size_t i = 0; i < input->items.size(); ++i) {
-      reader.Read(input->items[i], "input[" + std::to_string(i) + "]");
-    }
-  } else {
-    Refuse("input", "a string or items");
-  }
+  ReadInput(fields.Find("input"), &chat);
   if (const JsonValue* tools = fields.Find("tools")) {
     JsonValue converted = ConvertTools(*tools);
     if (!converted.items.empty()) chat.tools = std::move(converted);
@@ -314,7 +341,12 @@ ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
     const std::string effort = OptionalText(*reasoning, "effort");
     if (!effort.empty()) SetEffort(effort, "reasoning.effort", &chat);
   }
+  if (const JsonValue* text = fields.Find("text")) {
+    if (const JsonValue* format = text->FindSet("format"))
+      ReadFormat(*format, "text.format", &chat);
+  }
   ApiRequest request;
+  request.encrypted_reasoning = WantsEncrypted(fields);
   request.stream = fields.Boolean("stream", false);
   request.job.sampling = ReadSampling(fields, model);
   FinishChatRequest(chat, fields.Count("max_output_tokens", 1, kMaxAnswer), model, &request);

@@ -159,13 +159,16 @@ TEST_F(HttpServerTest, HeadersComeAtOnceAndSignsOfLifeAfterThem) {
       },
       options);
   RawClient client(port_);
-  client.Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})");
+  client.Post("/v1/chat/completions", std::string(kHello) + R"(, "stream": true})",
+              "Accept-Encoding: gzip, deflate, br\r\n");
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(client.ReadUntil("\"role\":\"assistant\""), HasSubstr("200 OK"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250));
   const std::string response = client.ReadAll();
   EXPECT_THAT(response, HasSubstr(": keepalive prefill "));
   EXPECT_EQ(Joined(Events(response), "content"), "It is so.");
+  EXPECT_THAT(Post("/v1/responses", R"({"input": "x", "stream": true})"),
+              HasSubstr("event: keepalive\ndata: {\"type\":\"keepalive\",\"sequence_number\":2}"));
 }
 
 TEST_F(HttpServerTest, ADisconnectIsNoticedInEveryPhase) {
@@ -317,6 +320,65 @@ TEST_F(HttpServerTest, AnswersInTheShapeOfResponses) {
   EXPECT_EQ(text, "It is so.");
 }
 
+// As Codex asks: it drops a thought's text, and sends back what it thinks is encrypted.
+TEST_F(HttpServerTest, ThoughtsAndCallsOfResponsesComeBack) {
+  Start(Answer("Hm." + std::string(kCall)));
+  const std::string tools = R"("tools": [{"type": "function", "name": "f", "strict": false,
+      "parameters": {"type": "object"}}, {"type": "web_search"}], "store": false)";
+  const std::string include = R"(, "include": ["reasoning.encrypted_content"])";
+  const std::string go = R"({"type": "message", "role": "developer", "content":
+      [{"type": "input_text", "text": "Be brief."}]}, {"role": "user", "content": "go"})";
+  const Json whole =
+      BodyOf(Post("/v1/responses", R"({"input": [)" + go + "], " + tools + include + "}"));
+  Json thought = whole["output"][0];
+  const Json& call = whole["output"][1];
+  EXPECT_EQ(thought["type"], "reasoning");
+  EXPECT_EQ(call["name"], "f");
+  EXPECT_EQ(call["arguments"], R"({"a":"x y"})");
+  EXPECT_NE(call["id"], call["call_id"]);
+
+  thought.erase("content");
+  const Json result = {{"type", "function_call_output"},
+                       {"call_id", call["call_id"]},
+                       {"output", Json::parse(R"([{"type": "input_text", "text": "done"}])")}};
+  Post("/v1/responses", R"({"input": [)" + go + "," + thought.dump() + "," + call.dump() + "," +
+                            result.dump() + "], " + tools + "}");
+  const std::string prompt = Mini().Decode(backend_->job(1)->request().prompt);
+  EXPECT_THAT(prompt, HasSubstr("<|open|>think<|sep|>Hm.<|close|>"));
+  EXPECT_THAT(prompt, HasSubstr("key=\"a\" type=\"string\"<|sep|>x y<"));
+  EXPECT_THAT(prompt, HasSubstr("role=\"tool\" tool=\"f\" index=\"1\"<|sep|>done<"));
+  EXPECT_THAT(prompt, HasSubstr("role=\"system\"<|sep|>Be brief."));
+
+  const Json plain = BodyOf(Post("/v1/responses", R"({"input": "Hello"})"));
+  EXPECT_FALSE(plain["output"][0].contains("encrypted_content"));
+  // Of another server, which means nothing here.
+  Post("/v1/responses",
+       R"({"input": [{"role": "user", "content": "go"}, {"type": "reasoning", "summary": [],
+           "encrypted_content": "gAAAA"}, {"role": "user", "content": "on"}]})");
+  EXPECT_THAT(Mini().Decode(backend_->job(3)->request().prompt), Not(HasSubstr("gAAAA")));
+}
+
+TEST_F(HttpServerTest, NewerApisAskForJsonToo) {
+  Start(Answer(kAnswer));
+  const std::string format = R"("format": {"type": "json_schema", "name": "n",
+      "schema": {"type": "object", "additionalProperties": false}}})";
+  Post("/v1/responses", R"({"input": "Hello", "text": {"verbosity": "low", )" + format + "}");
+  Post("/v1/messages", R"({"max_tokens": 50, "messages": [{"role": "user", "content": "Hello"}],
+      "output_config": {)" +
+                           format + "}");
+  for (const size_t i : {0u, 1u}) {
+    ASSERT_NE(backend_->job(i), nullptr);
+    EXPECT_NE(backend_->job(i)->request().filter, nullptr);
+    EXPECT_THAT(Mini().Decode(backend_->job(i)->request().prompt),
+                HasSubstr("response_format=json_schema"));
+  }
+  Post("/v1/responses", R"({"input": "Hello", "text": {"format": {"type": "text"}}})");
+  EXPECT_EQ(backend_->job(2)->request().filter, nullptr);
+  EXPECT_EQ(
+      Status(Post("/v1/responses", R"({"input": "x", "text": {"format": {"type": "grammar"}}})")),
+      400);
+}
+
 TEST_F(HttpServerTest, ContinuesText) {
   Start(Answer("and the earth"));
   const Json json = BodyOf(Post("/v1/completions", R"({"prompt": "In", "max_tokens": 3})"));
@@ -455,6 +517,42 @@ TEST_F(HttpServerTest, SurvivesWhatIsNoRequest) {
   EXPECT_EQ(Status(Post("/v1/chat/completions", std::string(50'000, '['))), 400);
   EXPECT_EQ(Status(Post("/v1/chat/completions", "{\"messages\": \"\xff\"}")), 400);
   EXPECT_EQ(Status(Get("/health")), 200);
+}
+
+TEST_F(HttpServerTest, WhatIsNoRequestEndsItsConnection) {
+  Start(Answer(kAnswer));
+  const std::string inner = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += "A: " + std::string(8000, 'b') + "\r\n";
+  // One header too long, after the library's bound of which a request seems to begin; too many of
+  // them; and something else.
+  for (const std::string& bytes :
+       {"GET /health HTTP/1.1\r\nA: " + std::string(8189, 'b') + inner,
+        "GET /health HTTP/1.1\r\n" + many + "\r\n" + inner, "HELO me\r\n\r\n" + inner}) {
+    RawClient client(port_);
+    const auto start = std::chrono::steady_clock::now();
+    client.Send(bytes);
+    const std::string response = client.ReadAll();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_EQ(Status(response), 400);
+    EXPECT_EQ(response.rfind("HTTP/1.1 "), 0u) << "more than one answer";
+  }
+}
+
+TEST_F(HttpServerTest, AConnectionServesOneRequestAfterAnother) {
+  Start(Answer(kAnswer));
+  RawClient client(port_);
+  const std::string get = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+  const std::string body = R"({"content": "x"})";
+  client.Send("POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body + get);
+  EXPECT_THAT(client.ReadUntil("\"ok\""), HasSubstr("\"count\":1"));
+  client.Send(get);
+  client.ReadUntil("\"ok\"}HTTP/1.1 200");
+  // Idle, it does not keep the server from stopping.
+  const auto start = std::chrono::steady_clock::now();
+  server_->Stop(5);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
 TEST_F(HttpServerTest, StopsAfterTheAnswersOnTheirWay) {
