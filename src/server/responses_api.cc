@@ -46,7 +46,7 @@ ChatMessage TextMessage(ChatRole role, std::string text) {
 }
 
 std::string ThoughtText(const JsonValue& item, const std::string& path) {
-  const std::string text = PartsText(item.FindSet("content"), path + ".content");
+  std::string text = PartsText(item.FindSet("content"), path + ".content");
   const std::string encrypted = OptionalText(item, "encrypted_content");
   if (!text.empty() || !encrypted.starts_with(kThoughtMark)) return text;
   return encrypted.substr(kThoughtMark.size());

@@ -68,7 +68,16 @@ class Scheduler : public Backend {
   std::deque<std::shared_ptr<Job>> queue_;
   bool draining_ = false;
   bool stopping_ = false;
-  std::map<std::string, double> metrics_;
+  std::map<std::string, double> metrics_ = {
+      {"thimble_requests_total", 0},
+      {"thimble_sweeps_total", 0},
+      {"thimble_tokens_computed_total", 0},
+      {"thimble_tokens_generated_total", 0},
+      {"thimble_read_bytes_total", 0},
+      {"thimble_expert_hit_rate", 0},
+      {"thimble_read_wait_seconds_total", 0},
+      {"thimble_snapshot_bytes", 0},
+      {"thimble_running", 0}};  // all of them from the start, for whoever takes differences
 
   std::thread thread_;
 };
