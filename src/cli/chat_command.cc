@@ -136,7 +136,7 @@ class Chat {
                  report.dropped_turns);
     }
     if (!report.answered) {
-      fmt::print(stderr, "(stopped before the answer; the message is taken back)\n");
+      fmt::print(stderr, "(stopped before the answer; the conversation is as before)\n");
     } else if (report.reason == FinishReason::kInterrupted) {
       fmt::print(stderr, "(stopped)\n");
     } else if (report.reason == FinishReason::kLength) {

@@ -118,9 +118,12 @@ AnswerReport Conversation::Say(const std::string& user, ConversationListener& li
 
 AnswerReport Conversation::Regenerate(ConversationListener& listener) {
   if (turns_.empty()) throw Error(ErrorCode::kUsage, "there is no message to answer yet");
+  Turn before = turns_.back();
   turns_.back().answer.clear();
   turns_.back().answer_ids.clear();
-  return Answer(listener);
+  const AnswerReport report = Answer(listener);
+  if (!report.answered) turns_.push_back(std::move(before));
+  return report;
 }
 
 bool Conversation::Undo() {

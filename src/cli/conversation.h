@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -39,7 +40,7 @@ struct ConversationOptions {
 /// What an answer took.
 struct AnswerReport {
   FinishReason reason = FinishReason::kStop;
-  bool answered = false;     // false: interrupted before it began; the turn is gone again
+  bool answered = false;     // false: interrupted before it began; all is as it was before
   size_t dropped_turns = 0;  // the oldest, to make room
   size_t reused_tokens = 0;  // of the prompt, from the session or a snapshot
   size_t prompt_tokens = 0;  // all of it
@@ -58,7 +59,8 @@ class Conversation {
   /// Adds what the user says, and the answer to it. Error(kUsage) where it does not fit the context
   /// even alone. Oldest turns are dropped whole where the context is full.
   AnswerReport Say(const std::string& user, ConversationListener& listener);
-  /// Answers the latest message anew. Error(kUsage) where there is none.
+  /// Answers the latest message anew. Error(kUsage) where there is none. Interrupted before the new
+  /// answer began, the old one stays.
   AnswerReport Regenerate(ConversationListener& listener);
   /// Takes back the latest message and its answer. False where there is none.
   bool Undo();
@@ -77,7 +79,8 @@ class Conversation {
   void Load(const std::filesystem::path& path);
 
   size_t num_turns() const { return turns_.size(); }
-  size_t num_tokens() const { return Tokens().size(); }
+  /// Of the context. The end of a message that was cut may have no room any more.
+  size_t num_tokens() const { return std::min(Tokens().size(), capacity()); }
   size_t capacity() const { return session_.capacity(); }
   /// Of turn `i`: what the user said, and the answer without its reasoning.
   const std::string& user(size_t i) const { return turns_[i].user; }

@@ -18,10 +18,16 @@ struct SweepTimes {
 /// others have nothing to compute. Costs two looks at the time for a whole sweep.
 class SweepClock {
  public:
-  SweepClock(const ReadMonitor& monitor, SweepTimes& times)
-      : monitor_(monitor), times_(times), waited_before_(monitor.waited_seconds()) {}
+  using Now = std::chrono::steady_clock::time_point (*)();
+  SweepClock(const ReadMonitor& monitor, SweepTimes& times,
+             Now now = std::chrono::steady_clock::now)
+      : monitor_(monitor),
+        times_(times),
+        now_(now),
+        waited_before_(monitor.waited_seconds()),
+        start_(now()) {}
   ~SweepClock() {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+    const std::chrono::duration<double> taken = now_() - start_;
     const double waited = monitor_.waited_seconds() - waited_before_;
     times_.io_bound_seconds += waited;
     times_.compute_bound_seconds += taken.count() - waited;
@@ -32,8 +38,9 @@ class SweepClock {
  private:
   const ReadMonitor& monitor_;
   SweepTimes& times_;
+  const Now now_;
   const double waited_before_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace thimble

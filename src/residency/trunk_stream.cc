@@ -178,7 +178,17 @@ void TrunkStream::EnterBlock(size_t block) {
     AwaitPinned(pinned_[block]);
   } else {
     THIMBLE_CHECK(slot_of_[block] != kNoSlot);
-    slots_[slot_of_[block]].batch.Await();
+    AwaitSlot(slots_[slot_of_[block]]);
+  }
+}
+
+void TrunkStream::AwaitSlot(Slot& slot) {
+  try {
+    slot.batch.Await();
+  } catch (const Error&) {
+    if (!slot.early) throw;
+    Submit(slot.block, slot.data, ReadPriority::kDemand, slot.batch);
+    slot.batch.Await();
   }
 }
 
@@ -245,6 +255,7 @@ void TrunkStream::ReadAhead() {
     if (!NextToRead(&block)) return;
     slot.block = block;
     slot.in_use = true;
+    slot.early = read_wrapped_;
     slot_of_[block] = i;
     Submit(block, slot.data, ReadPriority::kAhead, slot.batch);
   }

@@ -27,7 +27,8 @@ struct TrunkMemory {
 /// The trunk, streamed from disk through a ring of blocks. Blocks that fit the pinned memory are
 /// read once and stay; they are spread evenly over the sweep, so that the drive works all the time.
 /// The others are read in order, as many ahead as the ring has slots, across the end of a sweep
-/// into the next one.
+/// into the next one. A read ahead into the next sweep that failed is tried again by that sweep:
+/// what went wrong for one session is not told to the next.
 class TrunkStream final : public LayerSource, private Lender {
  public:
   /// Borrows all arguments. Memory is charged to `budget` as "trunk ring", "pinned trunk",
@@ -65,6 +66,7 @@ class TrunkStream final : public LayerSource, private Lender {
     size_t block = 0;
     bool in_use = false;
     bool passed = false;  // the sweep has moved on; free once no lease is left
+    bool early = false;   // read ahead by the sweep before
     size_t leases = 0;
   };
   struct PinnedBlock {
@@ -84,6 +86,7 @@ class TrunkStream final : public LayerSource, private Lender {
   void ReadAhead();
   void ReadPinnedAhead(size_t first, size_t end);
   static void AwaitPinned(PinnedBlock& block);
+  void AwaitSlot(Slot& slot);
   bool NextToRead(size_t* block);
   bool AtBlockEnd() const;
   void Submit(size_t block, std::byte* data, ReadPriority priority, ReadBatch& batch);

@@ -260,7 +260,8 @@ TEST_P(TrunkStreamTest, FinishesItsReadsWhenItGoes) {
   });
 }
 
-// Wherever the one failure falls, it is reported once, and the sweep after it is whole.
+// Wherever the one failure of a sweep falls, that sweep reports it, and those after it are whole.
+// Nobody does where it fell on what was read ahead for the next sweep, which reads it again.
 TEST_P(TrunkStreamTest, RecoversFromAnyFailedRead) {
   for (const size_t ring_slots : {2, 4}) {
     size_t reads = 1;
@@ -275,13 +276,16 @@ TEST_P(TrunkStreamTest, RecoversFromAnyFailedRead) {
           stream.Sweep(true);
         } catch (const Error& error) {
           ++errors;
+          EXPECT_EQ(sweep, 0);
           EXPECT_EQ(error.code(), ErrorCode::kRuntime);
           EXPECT_THAT(error.what(), testing::HasSubstr(".safetensors"));
           EXPECT_THAT(error.what(), testing::HasSubstr("injected"));
         }
         if (sweep == 0) reads = stream.counter().num_reads();
       }
-      EXPECT_EQ(errors, 1U);
+      EXPECT_EQ(readers.failing.num_failed(), 1U);
+      EXPECT_LE(errors, 1U);
+      EXPECT_TRUE(errors == 1 || fails_at > 0);
       ASSERT_FALSE(HasFailure());
     }
   }
