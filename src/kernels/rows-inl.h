@@ -33,8 +33,8 @@ constexpr size_t kGroup = 32;
 /// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
 /// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
 /// is a power of two would evict its own beginning from the first. The address may lie beyond the
-/// matrix. `kStep` is from one request to the next: 128 where memory is all that counts, since a
-/// line's neighbour comes with it and fewer requests leave more of them to the hardware.
+/// matrix. `kStep` is from one request to the next; with 128, every other line is left to the
+/// hardware.
 template <size_t kBytes, size_t kStep = 64>
 HWY_INLINE void PrefetchLines(const uint8_t* p) {
   Unroll<(kBytes + kStep - 1) / kStep>(
