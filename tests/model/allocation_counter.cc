@@ -17,5 +17,9 @@ void* operator new(size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  ++num_allocations;
+  return std::malloc(bytes);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
