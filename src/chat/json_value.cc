@@ -181,6 +181,8 @@ void Write(const JsonValue& value, JsonStyle style, std::string* out) {
 }
 
 std::string ParseInto(std::string_view text, JsonValue* value) {
+  // The library would take it for the end of the text and leave what follows unread.
+  if (text.find('\0') != std::string_view::npos) return "expected JSON, found a NUL byte";
   ValueBuilder builder;
   const bool whole = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (whole) *value = std::move(builder.root());

@@ -63,6 +63,9 @@ TEST(JsonValueTest, RefusesWhatIsNoJson) {
     EXPECT_FALSE(IsJson(text)) << text;
     ExpectError(ErrorCode::kUsage, {"JSON"}, [&] { ParseJson(text); });
   }
+  constexpr std::string_view kWithNul("12\0 and more", 12);
+  EXPECT_FALSE(IsJson(kWithNul));
+  ExpectError(ErrorCode::kUsage, {"NUL"}, [&] { ParseJson(kWithNul); });
   EXPECT_TRUE(IsJson(std::string(kMaxJsonDepth, '[') + std::string(kMaxJsonDepth, ']')));
   ExpectError(ErrorCode::kUsage, {"deeper than 200"}, [] { ParseJson(std::string(100'000, '[')); });
 }
