@@ -38,7 +38,7 @@ LAYERS = {
 
 # The C++ library has headers without a dot; these are C's and the system's.
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
-                    r"|(dlfcn|errno|fcntl|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
+                    r"|(dlfcn|errno|fcntl|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
                     r"|unistd)\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S+))')
 SOURCES = {".cc", ".h"}

@@ -22,14 +22,13 @@ class Scratch {
   Buffer buffer_{budget_, "drive probe", kProbeScratchBytes};
 };
 
-// A model of which nothing is loaded.
+// A model of which nothing is downloaded.
 PlannedModel Unloaded(const std::string& name, const ModelConfig& config) {
   PlannedModel model;
   model.name = name;
   model.config = config;
   model.sizes = MeasureWeights(config, LayOutWeights(config));
   model.disk_bytes = Summarize(config).total_bytes;
-  model.unloaded_bytes = UnloadedBytes(config);
   return model;
 }
 
@@ -72,7 +71,7 @@ PlannedModel PlannedModel::Published(const std::string& name) {
 PlanRequest PlannedModel::Request(const EngineOptions& options, uint64_t budget_bytes,
                                   size_t num_threads) const {
   PlanRequest request = MakePlanRequest(config, options, budget_bytes, num_threads);
-  request.process_bytes += unloaded_bytes;
+  request.process_bytes += UnloadedBytes(config);
   return request;
 }
 

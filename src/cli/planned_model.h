@@ -18,7 +18,6 @@ struct PlannedModel {
   ModelConfig config;
   WeightSizes sizes;
   uint64_t disk_bytes = 0;                   // of its text model, as stored or as published
-  uint64_t unloaded_bytes = 0;               // what opening it will add to the process
   std::vector<std::filesystem::path> files;  // that hold its weights; none: not downloaded
   bool is_packed = false;
   std::vector<LossyPart> lossy;  // what was quantised when it was packed
@@ -30,8 +29,8 @@ struct PlannedModel {
   /// A published architecture by its name. Error(kUsage) where it is unknown.
   static PlannedModel Published(const std::string& name);
 
-  /// What PlanMemory is asked for an engine with `options`. Called before anything large is
-  /// allocated for other ends, since the process counts as large as it ever was.
+  /// What PlanMemory is asked for an engine with `options`: the process as large as it is now, and
+  /// what opening the model will add.
   PlanRequest Request(const EngineOptions& options, uint64_t budget_bytes,
                       size_t num_threads) const;
 };

@@ -22,12 +22,13 @@ uint64_t DefaultMemoryBudget() {
 
 PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
                             uint64_t budget_bytes, size_t num_threads) {
+  ReturnFreedMemory();  // opening a model frees much of what it took
   const ProcessMemory process = ReadProcessMemory();
   PlanRequest request;
   request.budget_bytes = budget_bytes;
-  request.process_bytes = std::max(process.rss_bytes, process.peak_rss_bytes) +
-                          GrowthBytes(num_threads + FileReader::kMaxThreads);
-  request.process_bytes += options.program_bytes;
+  request.process_bytes = process.rss_bytes + GrowthBytes(num_threads + FileReader::kMaxThreads) +
+                          options.program_bytes;
+  request.peak_bytes = process.peak_rss_bytes;
   request.sampler_bytes = Sampler::ScratchBytes(config.vocab_size);
   request.context = options.context;
   request.num_sessions = options.num_sessions;
@@ -42,8 +43,8 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
 uint64_t UnloadedBytes(const ModelConfig& config) {
   // Its text, and its places in the tokenizer's tables.
   constexpr uint64_t kTokenBytes = 48;
-  // Its places, and what opening a checkpoint or a container takes for a moment.
-  constexpr uint64_t kExpertBytes = sizeof(uint64_t) * (kExpertTensors + 1) + 96;
+  // Its places, and what the heap cannot give back of opening a download; a container leaves less.
+  constexpr uint64_t kExpertBytes = sizeof(uint64_t) * (kExpertTensors + 1) + 48;
   uint64_t experts = 0;
   for (const LayerSpec& spec : config.layers) {
     if (spec.feed_forward == FeedForwardKind::kMoe) experts += config.moe.num_experts;

@@ -14,12 +14,13 @@ namespace thimble {
 uint64_t DefaultMemoryBudget();
 
 /// What Engine::Open asks of PlanMemory for `options`, of which memory_bytes and num_threads are
-/// replaced by the figures given. The process is counted as large as it is or was.
+/// replaced by the figures given. The process is counted as
+/// large as it is; how large it was bounds the budget from below.
 PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
                             uint64_t budget_bytes, size_t num_threads);
 
 /// What the process is expected to grow by until a model of this configuration is open: its
-/// tokenizer and the directory of its experts. To be added where nothing of it is loaded.
+/// tokenizer and the directory of its experts.
 uint64_t UnloadedBytes(const ModelConfig& config);
 
 }  // namespace thimble

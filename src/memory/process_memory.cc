@@ -1,5 +1,6 @@
 #include "memory/process_memory.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -38,6 +39,8 @@ ProcessMemory ReadProcessMemory() {
   }
   return memory;
 }
+
+void ReturnFreedMemory() { ::malloc_trim(0); }
 
 uint64_t AvailableMemory() {
   const uint64_t machine = ReadProcBytes("/proc/meminfo", "MemAvailable");

@@ -14,6 +14,9 @@ struct ProcessMemory {
 };
 ProcessMemory ReadProcessMemory();
 
+/// Gives the system the pages that the heap holds free, so that they are in no figure above.
+void ReturnFreedMemory();
+
 /// Bytes that the machine, or the cgroup where that is less, can still give to this process without
 /// swapping.
 uint64_t AvailableMemory();

@@ -82,8 +82,10 @@ MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
 }
 
 [[noreturn]] void Refuse(const MemoryPlan& smallest, uint64_t budget) {
-  // Rounded up, so that the figure works when it is typed back.
-  const uint64_t needed = (smallest.TotalBytes() + kMB - 1) / kMB;
+  // The figure works when it is typed back: rounded up, beyond what one start of the program
+  // differs from the next.
+  constexpr uint64_t kVariation = kMB / 2;
+  const uint64_t needed = CeilDiv(smallest.TotalBytes() + kVariation, kMB);
   throw Error(ErrorCode::kOverBudget, "the memory budget of " + FormatBytes(budget) +
                                           " is too small for this model; the "
                                           "least that works is --memory " +
@@ -194,8 +196,11 @@ MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request) {
   MemoryPlan smallest = SmallestPlan(config, sizes, request);
   const uint64_t needed = smallest.TotalBytes();
-  if (needed + PageTableBytes(needed) > request.budget_bytes) {
+  const uint64_t least = std::max(needed + PageTableBytes(needed), request.peak_bytes);
+  if (least > request.budget_bytes) {
     smallest.items["page tables"] = PageTableBytes(needed);
+    const uint64_t opening = least - smallest.TotalBytes();
+    if (opening > 0) smallest.items["opening the model"] = opening;
     Refuse(smallest, request.budget_bytes);
   }
   // The x for which x + PageTableBytes(x) is the budget.

@@ -62,6 +62,7 @@ struct PlanRequest {
   uint64_t budget_bytes = 0;
   // What is there already: code, libraries, stacks, tokenizer, tensor directory.
   uint64_t process_bytes = 0;
+  uint64_t peak_bytes = 0;     // the most that the process has been, which no budget may be below
   uint64_t sampler_bytes = 0;  // of each session
   size_t context = 0;          // tokens that each session can hold
   size_t num_sessions = 1;

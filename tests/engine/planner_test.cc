@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "base/byte_size.h"
 #include "format/published_models.h"
 #include "memory/process_memory.h"
+#include "support/sanitizers.h"
 
 namespace thimble {
 namespace {
@@ -22,7 +25,17 @@ TEST(PlannerTest, RequestsWhatTheOptionsSay) {
   EXPECT_EQ(request.num_sessions, 3U);
   EXPECT_EQ(request.prefill_chunk, 5U);
   EXPECT_GT(request.process_bytes, ReadProcessMemory().rss_bytes);
-  EXPECT_LT(request.process_bytes, ReadProcessMemory().peak_rss_bytes + 16 * kMiB);
+  EXPECT_LT(request.process_bytes, ReadProcessMemory().rss_bytes + 16 * kMiB);
+}
+
+TEST(PlannerTest, WhatTheProcessGaveBackCountsNoMoreButBoundsTheBudget) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep what is freed";
+  const ModelConfig config = ParseModelConfig(PublishedConfig("kimi-k3"), "kimi-k3");
+  constexpr uint64_t kBytes = 200 * kMiB;
+  std::vector<char>(kBytes, 1).clear();
+  const PlanRequest request = MakePlanRequest(config, {}, 2 * kGB, 4);
+  EXPECT_GE(request.peak_bytes, kBytes);
+  EXPECT_LT(request.process_bytes, kBytes);
 }
 
 TEST(PlannerTest, TheDefaultBudgetLeavesAReserve) {

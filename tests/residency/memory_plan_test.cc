@@ -128,10 +128,21 @@ TEST_F(KimiK3PlanTest, WorksWithTheVeryBudgetThatARefusalNames) {
         request_.num_sessions = sessions;
         const uint64_t floor = Floor();
         ExpectSound(Plan(floor), floor);
-        EXPECT_THROW(Plan(floor - kMB), Error);
+        EXPECT_THROW(Plan(floor - 2 * kMB), Error);
       }
     }
   }
+}
+
+TEST_F(KimiK3PlanTest, NoBudgetMayBeBelowWhatTheProcessHasBeen) {
+  const uint64_t before = Floor();
+  request_.peak_bytes = before - kMB;
+  EXPECT_EQ(Floor(), before);
+  request_.peak_bytes = before + 100 * kMB;
+  EXPECT_GE(Floor(), request_.peak_bytes);
+  EXPECT_LE(Floor(), request_.peak_bytes + kMB);
+  ExpectError(ErrorCode::kOverBudget, {"opening the model"}, [&] { Plan(before); });
+  EXPECT_LE(Plan(request_.peak_bytes).TotalBytes(), request_.peak_bytes);
 }
 
 TEST_F(KimiK3PlanTest, NarrowLatentsLeaveMemoryForWeights) {
