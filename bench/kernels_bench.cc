@@ -142,20 +142,20 @@ struct Product {
   std::vector<float> x, packed, y;
 };
 
-void ReportBandwidth(benchmark::State& state, size_t bytes, size_t num_threads) {
-  const double limit = ReadLimit(num_threads);
-  const double done = static_cast<double>(bytes) * static_cast<double>(state.iterations());
-  state.counters["bytes/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);
+/// What each iteration did, as `unit` a second, beside what the machine can do of it.
+void Report(benchmark::State& state, const char* unit, size_t amount, double limit) {
+  const double done = static_cast<double>(amount) * static_cast<double>(state.iterations());
+  state.counters[unit] = benchmark::Counter(done, benchmark::Counter::kIsRate);
   state.counters["limit"] = limit;
   state.counters["share"] = benchmark::Counter(done / limit, benchmark::Counter::kIsRate);
 }
 
+void ReportBandwidth(benchmark::State& state, size_t bytes, size_t num_threads) {
+  Report(state, "bytes/s", bytes, ReadLimit(num_threads));
+}
+
 void ReportOperations(benchmark::State& state, size_t operations, size_t num_threads) {
-  const double limit = FlopsLimit(num_threads);
-  const double done = static_cast<double>(operations) * static_cast<double>(state.iterations());
-  state.counters["flop/s"] = benchmark::Counter(done, benchmark::Counter::kIsRate);
-  state.counters["limit"] = limit;
-  state.counters["share"] = benchmark::Counter(done / limit, benchmark::Counter::kIsRate);
+  Report(state, "flop/s", operations, FlopsLimit(num_threads));
 }
 
 void MatVec(benchmark::State& state, WeightFormat format, size_t rows, size_t cols) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "format/coded_scales.h"
 
 namespace {
@@ -16,8 +17,8 @@ void RoundTrip(std::span<const uint8_t> scales) {
   std::vector<uint8_t> coded;
   thimble::AppendCodedScales(scales, &coded);
   std::vector<uint8_t> decoded(scales.size());
-  if (!thimble::DecodeScales(coded, decoded)) __builtin_trap();
-  if (!std::ranges::equal(decoded, scales)) __builtin_trap();
+  THIMBLE_CHECK(thimble::DecodeScales(coded, decoded));
+  THIMBLE_CHECK(std::ranges::equal(decoded, scales));
 }
 
 }  // namespace

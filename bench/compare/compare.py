@@ -132,9 +132,9 @@ def report(results):
             print(meaning(name, *([figures[name] for figures in rounds]
                                   for rounds in results.values())))
     print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile, but for "
-          "--preload; first token,\nfrom exec, has both. read: from drives, as the kernel counts it. peak RSS of llama.cpp "
-          "counts pages of the mapped\nfile, which the kernel may take back; Thimble's is memory "
-          "of its own.")
+          "--preload; first token,\nfrom exec, has both. read: from drives, as the kernel counts "
+          "it. peak RSS of llama.cpp counts pages of the\nmapped file, which the kernel may take "
+          "back; Thimble's is memory of its own.")
 
 
 def main():

@@ -55,8 +55,7 @@ class Screen : public GenerationListener {
 
   bool OnLayer(size_t layer) override {
     layer_ = layer;
-    ShowProgress();
-    return Resumes() || !Interrupted();
+    return Continue();
   }
   bool Continue() override {
     ShowProgress();

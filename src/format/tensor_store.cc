@@ -285,4 +285,8 @@ uint64_t TensorStore::MeanStoredExpertBytes() const {
   return experts_.empty() ? 0 : expert_bytes_ - saved / experts_.size();
 }
 
+uint64_t TensorStore::MostCodedScaleBytes() const {
+  return coded_scale_bytes_.empty() ? 0 : *std::ranges::max_element(coded_scale_bytes_);
+}
+
 }  // namespace thimble

@@ -106,6 +106,8 @@ class TensorStore {
   uint64_t expert_bytes() const { return expert_bytes_; }
   /// What an expert takes in its files, on the average.
   uint64_t MeanStoredExpertBytes() const;
+  /// The longest coded scales of an expert; 0 where none is coded.
+  uint64_t MostCodedScaleBytes() const;
 
   /// What an index says of itself (`inspect` on a model that is not downloaded).
   struct IndexReport {

@@ -49,11 +49,8 @@ struct BlockTask {
   float* context = nullptr;  // [num_queries, latent]
 };
 
-constexpr size_t kCacheLine = 64;
-
 /// Brings the next block into the second cache while this one is used: each step of a tile asks for
-/// a line, since more at once would wait for one another. Addresses are numbers, since they may lie
-/// beyond what is there, which a prefetch forgives and pointer arithmetic does not.
+/// a line, since more at once would wait for one another.
 class NextBlock {
  public:
   NextBlock(const void* first, size_t bytes)
@@ -71,10 +68,6 @@ class NextBlock {
   uintptr_t at_;
   size_t left_;  // lines
 };
-
-HWY_INLINE void PrefetchLine(uintptr_t lines, size_t step) {
-  __builtin_prefetch(reinterpret_cast<const void*>(lines + step * kCacheLine), 0, 2);
-}
 
 // ---- scores
 
@@ -138,7 +131,7 @@ HWY_INLINE void SumPart(const BlockTask& task, size_t query, size_t row, uintptr
   };
   size_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
-    if constexpr (kPart == 0) PrefetchLine(ahead, i / kLanes);
+    if constexpr (kPart == 0) PrefetchLine(ahead + i / kLanes * kCacheLine);
     add([](const float* p) THIMBLE_INLINE_LAMBDA { return hn::LoadU(kF, p); }, i + kPart * kVector);
   }
   if (i == width) return;
@@ -242,7 +235,7 @@ HWY_NOINLINE void AddRows(const BlockTask& task, size_t query, size_t col, const
   });
   const float* row = task.rows + col;
   for (size_t j = 0; j < task.num_rows; ++j, row += task.width) {
-    PrefetchLine(ahead, j);
+    PrefetchLine(ahead + j * kCacheLine);
     V values[kVectors];
     Unroll<kVectors>([&](auto v) THIMBLE_INLINE_LAMBDA {
       values[v] = access.Load(row + v * kVector);

@@ -103,7 +103,8 @@ void FewTokensTile(const MatMulArgs& args, size_t row) {
   Sums<kRows, kTokens> sums;
   ClearSums(sums);
   // Tried for each format; the others lose by it.
-  constexpr size_t kStep = kTokens == 1 && std::is_same_v<Rows, BF16Rows> ? 128 : 64;
+  constexpr size_t kStep =
+      kTokens == 1 && std::is_same_v<Rows, BF16Rows> ? 2 * kCacheLine : kCacheLine;
   const float* x = args.x;
   for (size_t groups = args.w.cols / kGroup; groups > 0; --groups) {
     next.template PrefetchShare<kRows, kStep>();

@@ -29,16 +29,24 @@ namespace {
 
 constexpr size_t kGroup = 32;
 
+constexpr size_t kCacheLine = 64;
+
+/// Asks for a line of memory, into the second cache. An address is a number, since it may lie
+/// beyond what is there, which a prefetch forgives and pointer arithmetic does not.
+HWY_INLINE void PrefetchLine(uintptr_t address) {
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+}
+
 /// Asks for kBytes of memory that will be used a tile of rows later. Several rows are read at once,
 /// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
 /// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
-/// is a power of two would evict its own beginning from the first. The address may lie beyond the
-/// matrix. `kStep` is from one request to the next; with 128, every other line is left to the
-/// hardware.
-template <size_t kBytes, size_t kStep = 64>
+/// is a power of two would evict its own beginning from the first. `kStep` is from one
+/// request to the next; with two lines, every other one is left to the hardware.
+template <size_t kBytes, size_t kStep = kCacheLine>
 HWY_INLINE void PrefetchLines(const uint8_t* p) {
+  const auto first = reinterpret_cast<uintptr_t>(p);
   Unroll<(kBytes + kStep - 1) / kStep>(
-      [&](auto line) THIMBLE_INLINE_LAMBDA { __builtin_prefetch(p + line * kStep, 0, 2); });
+      [&](auto line) THIMBLE_INLINE_LAMBDA { PrefetchLine(first + line * kStep); });
 }
 
 /// Makes the compiler address a few rows from one pointer and their stride; a pointer for each row
@@ -86,26 +94,32 @@ HWY_INLINE void SplitWords(U words, V& even, V& odd) {
   odd = hn::BitCast(kF, hn::And(words, hn::Set(kU, 0xffff0000u)));
 }
 
-struct BF16Rows {
+/// Rows of elements of kBytes each, as both types of them have it.
+template <size_t kBytes>
+struct PlainRows {
   static constexpr bool kWholeGroups = false;
-  static constexpr size_t kElementBytes = 2;
+  static constexpr size_t kElementBytes = kBytes;
   const uint8_t* data;
   size_t stride;
 
-  BF16Rows(const WeightMatrix& w, size_t row)
-      : data(w.data + row * w.cols * kElementBytes), stride(w.cols * kElementBytes) {}
-  explicit BF16Rows(const PaddedGroup& group) : data(group.bytes), stride(0) {}
+  PlainRows(const WeightMatrix& w, size_t row)
+      : data(w.data + row * w.cols * kBytes), stride(w.cols * kBytes) {}
+  explicit PlainRows(const PaddedGroup& group) : data(group.bytes), stride(0) {}
 
   HWY_INLINE void NextGroup() {
-    data += kGroup * kElementBytes;
+    data += kGroup * kBytes;
     KeepOnePointer(data);
   }
   template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
-    constexpr size_t kShare = kRows * kGroup * kElementBytes;
+    constexpr size_t kShare = kRows * kGroup * kBytes;
     PrefetchLines<kShare, kStep>(data);
     data += kShare;
   }
+};
+
+struct BF16Rows : PlainRows<2> {
+  using PlainRows::PlainRows;
 
   template <class Part>
   HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
@@ -118,26 +132,8 @@ struct BF16Rows {
   static HWY_INLINE V LoadNatural(const uint8_t* p) { return LoadBF16(p); }
 };
 
-struct F32Rows {
-  static constexpr bool kWholeGroups = false;
-  static constexpr size_t kElementBytes = 4;
-  const uint8_t* data;
-  size_t stride;
-
-  F32Rows(const WeightMatrix& w, size_t row)
-      : data(w.data + row * w.cols * kElementBytes), stride(w.cols * kElementBytes) {}
-  explicit F32Rows(const PaddedGroup& group) : data(group.bytes), stride(0) {}
-
-  HWY_INLINE void NextGroup() {
-    data += kGroup * kElementBytes;
-    KeepOnePointer(data);
-  }
-  template <size_t kRows, size_t kStep>
-  HWY_INLINE void PrefetchShare() {
-    constexpr size_t kShare = kRows * kGroup * kElementBytes;
-    PrefetchLines<kShare, kStep>(data);
-    data += kShare;
-  }
+struct F32Rows : PlainRows<4> {
+  using PlainRows::PlainRows;
 
   template <class Part>
   HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {

@@ -22,14 +22,13 @@ void Executor::MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens,
   const size_t row_cost = w.cols * num_tokens;
   const size_t grain = RoundUp(kMinFloatsPerThread / (row_cost + 1) + 1, kRowGrain);
   const size_t piece = RoundUp(kMostProducts / (row_cost + 1) + 1, grain) * pool_.num_threads();
-  for (size_t first = 0; first < w.rows; first += piece) {
-    if (first > 0) ThrowIfStopped();
-    const WeightMatrix part = w.Rows(first, std::min(piece, w.rows - first));
-    pool_.ParallelFor(part.rows, grain, [&](const Range& range) {
+  InPieces(w.rows, piece, [&](size_t first, size_t count) {
+    const WeightMatrix part = w.Rows(first, count);
+    pool_.ParallelFor(count, grain, [&](const Range& range) {
       kernels_.matmul({part.Rows(range.first, range.last - range.first), x.data, x.stride,
                        num_tokens, y.data + first + range.first, y.stride});
     });
-  }
+  });
 }
 
 void Executor::ThrowIfStopped() const {

@@ -36,6 +36,16 @@ class Executor {
   /// up to a few tenths of a second.
   void ThrowIfStopped() const;
 
+  /// Calls function(first, count) for one piece after the other of [0, total), of at most `piece`
+  /// each, and looks at the observer between them.
+  template <typename F>
+  void InPieces(size_t total, size_t piece, const F& function) const {
+    for (size_t first = 0; first < total; first += piece) {
+      if (first > 0) ThrowIfStopped();
+      function(first, std::min(piece, total - first));
+    }
+  }
+
   /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols). This
   /// and the next two look at the observer where their work is long.
   void MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const;
@@ -50,12 +60,11 @@ class Executor {
   void ForTokens(size_t num_tokens, size_t cost, const F& function) const {
     const size_t grain = cost >= kMinFloatsPerThread ? 1 : kMinFloatsPerThread / (cost + 1) + 1;
     const size_t piece = (kMostFloats / (cost + 1) + 1) * grain * pool_.num_threads();
-    for (size_t first = 0; first < num_tokens; first += piece) {
-      if (first > 0) ThrowIfStopped();
-      pool_.ParallelFor(std::min(piece, num_tokens - first), grain, [&](const Range& range) {
+    InPieces(num_tokens, piece, [&](size_t first, size_t count) {
+      pool_.ParallelFor(count, grain, [&](const Range& range) {
         for (size_t i = range.first; i < range.last; ++i) function(first + i);
       });
-    }
+    });
   }
 
   /// Packs rows of `cols` floats for MatMul.

@@ -136,21 +136,20 @@ void KdaMixer::Recur(const Executor& executor, size_t layer, const SweepTokens& 
   const size_t pairs = tokens.spans.size() * kda.num_heads;
   const size_t of_thread = CeilDiv(pairs, executor.pool().num_threads());
   const size_t piece = std::max<size_t>(1, kMostUpdated / (of_thread * dim * dim));
-  for (size_t first = 0; first < tokens.num_tokens; first += piece) {
-    if (first > 0) executor.ThrowIfStopped();
+  executor.InPieces(tokens.num_tokens, piece, [&](size_t first, size_t count) {
     executor.ForTokens(pairs, dim * dim, [&](size_t pair) {
       const Span& span = tokens.spans[pair / kda.num_heads];
       const size_t head = pair % kda.num_heads;
       const size_t at = head * dim;
       float* state = span.state->KdaState(layer) + head * dim * dim;
-      for (size_t i = first; i < std::min(first + piece, span.num_tokens); ++i) {
+      for (size_t i = first; i < std::min(first + count, span.num_tokens); ++i) {
         const size_t token = span.first_row + i;
         executor.kernels().kda_step({qkv_[0][token] + at, qkv_[1][token] + at, qkv_[2][token] + at,
                                      decay_[token] + at, beta_[token][head], dim, state,
                                      out_[token] + at});
       }
     });
-  }
+  });
 }
 
 }  // namespace thimble

@@ -152,13 +152,12 @@ void MlaMixer::AttendSpan(const Executor& executor, size_t layer, const Span& sp
                 .num_positions = span.state->num_tokens() + token + 1},
                part);
   };
-  for (size_t first = 0; first < tiling.count; first += tiling.piece) {
-    executor.ThrowIfStopped();
-    const size_t count = std::min(tiling.piece, tiling.count - first);
+  executor.ThrowIfStopped();
+  executor.InPieces(tiling.count, tiling.piece, [&](size_t first, size_t count) {
     executor.pool().ParallelFor(count, 1, [&](const Range& range) {
       for (size_t i = range.first; i < range.last; ++i) attend(first + i, range.part);
     });
-  }
+  });
 }
 
 void MlaMixer::AttendTile(const Executor& executor, const Tile& tile, size_t part) const {

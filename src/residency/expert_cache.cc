@@ -18,28 +18,17 @@ size_t NumSets(const ModelConfig& config) {
       [](const LayerSpec& spec) { return spec.feed_forward == FeedForwardKind::kMoe; }));
 }
 
-// The most that `bytes(extent)` says of any expert.
-template <typename F>
-uint64_t MostOfExperts(const ModelConfig& config, const TensorStore& store, const F& bytes) {
+}  // namespace
+
+uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
   uint64_t most = 0;
   for (size_t layer = 0; layer < config.num_layers(); ++layer) {
     if (config.layers[layer].feed_forward != FeedForwardKind::kMoe) continue;
     for (size_t expert = 0; expert < config.moe.num_experts; ++expert) {
-      most = std::max(most, bytes(store.Expert(layer, expert)));
+      most = std::max(most, LayOutExpert(store.Expert(layer, expert)).bytes);
     }
   }
   return most;
-}
-
-}  // namespace
-
-uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& store) {
-  return MostOfExperts(config, store,
-                       [](const auto& extent) { return LayOutExpert(extent).bytes; });
-}
-
-uint64_t ExpertCache::ScratchBytes(const ModelConfig& config, const TensorStore& store) {
-  return MostOfExperts(config, store, [](const auto& extent) { return extent.coded_scale_bytes; });
 }
 
 uint64_t ExpertCache::SlotTableBytes() { return sizeof(Slot) + sizeof(uint32_t); }
@@ -81,7 +70,7 @@ ExpertCache::ExpertCache(const ModelConfig& config, const TensorStore& store,
   const uint64_t slot_bytes = SlotBytes(config, store);
   slot_tables_ = budget.Reserve("expert slots", num_slots * SlotTableBytes());
   memory_ = Buffer(budget, "expert slots", num_slots * slot_bytes);
-  scratch_ = Buffer(budget, "expert slots", ScratchBytes(config, store));
+  scratch_ = Buffer(budget, "expert slots", store.MostCodedScaleBytes());
   free_.reserve(num_slots);
   for (size_t i = num_slots; i-- > 0;) free_.push_back(static_cast<uint32_t>(i));
   for (size_t i = 0; i < num_slots; ++i) {

@@ -53,8 +53,6 @@ class ExpertCache final : public ExpertSource, private Lender {
 
   /// Memory of one slot: the largest expert with what alignment adds.
   static uint64_t SlotBytes(const ModelConfig& config, const TensorStore& store);
-  /// Memory that decoding the scales of an expert takes; all share it.
-  static uint64_t ScratchBytes(const ModelConfig& config, const TensorStore& store);
   /// What the cache keeps of each slot besides.
   static uint64_t SlotTableBytes();
   /// Memory of the tables of all experts.

@@ -83,7 +83,7 @@ WeightLayout LayOutWeights(const ModelConfig& config, const TensorStore& store) 
           .expert_bytes = store.expert_bytes(),
           .stored_expert_bytes = store.MeanStoredExpertBytes(),
           .expert_slot_bytes = ExpertCache::SlotBytes(config, store),
-          .expert_scratch_bytes = ExpertCache::ScratchBytes(config, store)};
+          .expert_scratch_bytes = store.MostCodedScaleBytes()};
 }
 
 WeightLayout LayOutWeights(const ModelConfig& config) {

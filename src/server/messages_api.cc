@@ -331,7 +331,7 @@ ApiRequest ReadMessagesApi(const JsonValue& body, const ServedModel& model, bool
   if (const JsonValue* choice = fields.Find("tool_choice")) ReadToolChoice(*choice, &chat);
   ReadThinking(fields, model, &chat);
   if (const JsonValue* output = fields.Find("output_config")) {
-    if (const auto* format = output->FindSet("format")) {
+    if (const JsonValue* format = output->FindSet("format")) {
       ReadFormat(*format, "output_config.format", &chat);
     }
   }

@@ -342,8 +342,9 @@ ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
     if (!effort.empty()) SetEffort(effort, "reasoning.effort", &chat);
   }
   if (const JsonValue* text = fields.Find("text")) {
-    if (const JsonValue* format = text->FindSet("format"))
+    if (const JsonValue* format = text->FindSet("format")) {
       ReadFormat(*format, "text.format", &chat);
+    }
   }
   ApiRequest request;
   request.encrypted_reasoning = WantsEncrypted(fields);

@@ -10,17 +10,12 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 agent_server=$(realpath "$1")
 work=$2
 
-skip() {
-  echo "skipped: $1"
-  exit 77
-}
-command -v node >/dev/null || skip "there is no node"
-command -v npm >/dev/null || skip "there is no npm"
+source "$root/tests/clients/npm.sh"
 mkdir -p "$work/npm"
 work=$(realpath "$work")
 cp "$root/tests/clients/agents.json" "$work/npm/package.json"
-(cd "$work/npm" && timeout 300 npm install --no-audit --no-fund --silent >npm.log 2>&1) ||
-  skip "npm cannot install the agents; see $work/npm/npm.log"
+cd "$work/npm"
+npm_install 300 agents
 
 server=
 trap '[[ -z "$server" ]] || kill "$server" 2>/dev/null || true' EXIT
@@ -78,7 +73,7 @@ END
 configure_opencode() {
   cat >"$2/task/opencode.json" <<END
 {"model": "thimble/scripted", "provider": {"thimble": {
-  "npm": "@ai-sdk/openai-compatible", "name": "Thimble", 
+  "npm": "@ai-sdk/openai-compatible", "name": "Thimble",
   "options": {"baseURL": "$1/v1", "timeout": false},
   "models": {"scripted": {"name": "scripted", "reasoning": true,
     "interleaved": {"field": "reasoning_content"}, "limit": {"context": 65536, "output": 8192}}}}}}

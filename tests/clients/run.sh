@@ -7,17 +7,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 thimble=$(realpath "$1")
 work=$2
 
-skip() {
-  echo "skipped: $1"
-  exit 77
-}
-command -v node >/dev/null || skip "there is no node"
-command -v npm >/dev/null || skip "there is no npm"
+source "$here/npm.sh"
 mkdir -p "$work"
 cp "$here/package.json" "$here"/*.mjs "$work"
 cd "$work"
-timeout 180 npm install --no-audit --no-fund --silent >npm.log 2>&1 ||
-  skip "npm cannot install the clients; see $work/npm.log"
+npm_install 180 clients
 
 key=test-key
 "$thimble" serve --port 0 --api-key "$key" --memory 512M -t 1 2>server.log &

@@ -34,6 +34,16 @@ class ContainerTest : public testing::Test {
     config_ = ReadModelConfig(dir());
   }
 
+  // Puts a packed model with BF16 experts in its place.
+  void PackKimiLinear() {
+    const auto linear = dir_ / "linear";
+    std::filesystem::create_directory(linear);
+    CheckpointBuilder::KimiLinear().Write(linear);
+    std::filesystem::remove_all(dir());
+    PackModel(linear, {dir()}, {}, nullptr);
+    config_ = ReadModelConfig(dir());
+  }
+
   std::filesystem::path dir() const { return dir_ / "packed"; }
   std::filesystem::path table() const { return dir() / kExtentTableFile; }
   Json Manifest() const { return Json::parse(ReadBytes(dir() / kManifestFile)); }
@@ -249,12 +259,7 @@ TEST_F(ContainerTest, CodedScales) {
 }
 
 TEST_F(ContainerTest, ScalesThatAreCodedMustBeThere) {
-  const auto linear = dir_ / "linear";
-  std::filesystem::create_directory(linear);
-  CheckpointBuilder::KimiLinear().Write(linear);
-  std::filesystem::remove_all(dir());
-  PackModel(linear, {dir()}, {}, nullptr);
-  config_ = ReadModelConfig(dir());
+  PackKimiLinear();
   EXPECT_FALSE(Manifest().contains("coded_scales"));
   ExpectRejected({"coded scales", "config.json"}, [](Json& json) { json["coded_scales"] = true; });
 }
@@ -304,12 +309,7 @@ TEST_F(ContainerTest, WhatIsLossyIsReadAndWrittenAsItIs) {
 }
 
 TEST_F(ContainerTest, ExpertsThatAreCalledQuantisedMustBe) {
-  const auto linear = dir_ / "linear";
-  std::filesystem::create_directory(linear);
-  CheckpointBuilder::KimiLinear().Write(linear);
-  std::filesystem::remove_all(dir());
-  PackModel(linear, {dir()}, {}, nullptr);
-  config_ = ReadModelConfig(dir());
+  PackKimiLinear();
   ExpectRejected({"quantised", "config.json"}, [](Json& json) {
     json["lossy"] = {{{"part", "experts"}, {"format", "mxfp4"}, {"relative_error", 0.1}}};
   });

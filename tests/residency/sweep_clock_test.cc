@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -26,6 +27,25 @@ class SweepClockTest : public testing::Test {
     return times.io_bound_seconds + times.compute_bound_seconds;
   }
 
+  // Shares of the wall time, each the largest of a few tries: what else the machine does only
+  // lowers them.
+  struct Shares {
+    double io = 0;
+    double all = 0;
+  };
+  Shares MostOfTheTime(BlockReader& reader) const {
+    Shares most;
+    for (int i = 0; i < 5; ++i) {
+      StreamedModel model(checkpoint_, reader);
+      const double wall = TwoSweeps(model);
+      EXPECT_GT(model.times().compute_bound_seconds, 0);
+      EXPECT_LE(Sum(model.times()), wall);
+      most.io = std::max(most.io, model.times().io_bound_seconds / wall);
+      most.all = std::max(most.all, Sum(model.times()) / wall);
+    }
+    return most;
+  }
+
   const Checkpoint& checkpoint_ = SmallCheckpoint(Architecture::kKimiK3);
   const std::vector<uint32_t> tokens_ = {3, 14, 15, 9, 26, 5, 35};
   InstantReader instant_{checkpoint_.paths()};
@@ -33,19 +53,15 @@ class SweepClockTest : public testing::Test {
 
 TEST_F(SweepClockTest, ASlowReaderBoundsTheSweep) {
   ShuffledReader slow(instant_, 1, std::chrono::milliseconds(2));
-  StreamedModel model(checkpoint_, slow);
-  const double wall = TwoSweeps(model);
-  EXPECT_GT(model.times().io_bound_seconds, 0);
-  EXPECT_GT(model.times().compute_bound_seconds, 0);
-  EXPECT_LE(Sum(model.times()), wall);
+  const Shares shares = MostOfTheTime(slow);
+  EXPECT_GT(shares.io, 0.5);
+  EXPECT_GT(shares.all, 0.95);
 }
 
 TEST_F(SweepClockTest, WithDataThereAtOnceTheCoresBoundTheSweep) {
-  StreamedModel model(checkpoint_, instant_);
-  const double wall = TwoSweeps(model);
-  EXPECT_EQ(model.times().io_bound_seconds, 0);
-  EXPECT_GT(model.times().compute_bound_seconds, 0);
-  EXPECT_LE(Sum(model.times()), wall);
+  const Shares shares = MostOfTheTime(instant_);
+  EXPECT_EQ(shares.io, 0);
+  EXPECT_GT(shares.all, 0.9);
 }
 
 std::chrono::steady_clock::time_point fake_now;
