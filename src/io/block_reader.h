@@ -12,6 +12,7 @@ namespace thimble {
 enum class ReadPriority : uint8_t {
   kDemand,  // the forward pass waits for it, or soon will: the chosen experts
   kAhead,   // the trunk, in reading order
+  kLikely,  // what will most likely be demanded: experts of a layer yet to come
 };
 
 /// One read of [offset, offset + bytes) of a file into caller-owned memory. Offsets, lengths and
@@ -38,6 +39,13 @@ class BlockReader {
   /// Adds `requests` to `batch`. A failure is reported through the batch, naming file and offset.
   virtual void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
                       ReadBatch& batch) = 0;
+  /// Takes back those likely requests of `batch` that have not been begun, as if they were done,
+  /// and returns how many. Called from the thread that submits. A reader that begins all at once
+  /// has none.
+  virtual size_t Withdraw(ReadBatch& batch) {
+    static_cast<void>(batch);
+    return 0;
+  }
 };
 
 }  // namespace thimble

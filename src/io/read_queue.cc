@@ -66,6 +66,21 @@ void ReadQueue::Enqueue(const ReadRequest& request, ReadPriority priority, ReadB
   waiting_[static_cast<size_t>(priority)].push_back(job);
 }
 
+size_t ReadQueue::Withdraw(ReadBatch& batch) {
+  size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& likely = waiting_[static_cast<size_t>(ReadPriority::kLikely)];
+    count = std::erase_if(likely, [&](ReadJob* job) {
+      if (job->batch != &batch || job->taken_bytes > 0) return false;
+      free_.push_back(job);
+      return true;
+    });
+  }
+  for (size_t i = 0; i < count; ++i) batch.Finish({});
+  return count;
+}
+
 std::optional<ReadPiece> ReadQueue::Take() {
   for (auto& waiting : waiting_) {
     if (waiting.empty()) continue;

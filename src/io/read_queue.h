@@ -47,8 +47,8 @@ struct PieceState {
 PieceState Advance(const File& file, int64_t answer, ReadPiece* piece);
 
 /// Requests that wait for the drive, handed out piece by piece: all that is demanded first, then
-/// what is read ahead, each in order of arrival. The queue is where priority is decided, so whoever
-/// takes pieces has few of them under way. Safe from any thread.
+/// what is read ahead, then what is likely, each in order of arrival. The queue is where priority
+/// is decided, so whoever takes pieces has few of them under way. Safe from any thread.
 class ReadQueue {
  public:
   explicit ReadQueue(size_t piece_bytes) : piece_bytes_(piece_bytes) {}
@@ -56,6 +56,9 @@ class ReadQueue {
   /// Adds requests to the queue and to `batch`. True where a TryPop since the last Push found
   /// nothing, so that its caller has to be told.
   bool Push(std::span<const ReadRequest> requests, ReadPriority priority, ReadBatch& batch);
+  /// Takes back those likely requests of `batch` of which no piece was handed out, and returns how
+  /// many.
+  size_t Withdraw(ReadBatch& batch);
   /// The next piece, if there is one.
   std::optional<ReadPiece> TryPop();
   /// The next piece, once there is one; nothing when the queue is closed and empty.
@@ -74,7 +77,7 @@ class ReadQueue {
   const size_t piece_bytes_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::array<std::deque<ReadJob*>, 2> waiting_;  // by priority
+  std::array<std::deque<ReadJob*>, 3> waiting_;  // by priority
   std::deque<ReadJob> jobs_;                     // as many as were ever there at once
   std::vector<ReadJob*> free_;                   // those not in use
   bool missed_ = false;                          // TryPop found nothing since the last Push

@@ -63,8 +63,8 @@ int64_t MapPiece(const File& file, const ReadPiece& piece) {
   if (mapped == MAP_FAILED) return -errno;
   auto* const pages = static_cast<std::byte*>(mapped);
   // Experts lie anywhere: what follows one is of no use. The trunk is read on and on.
-  const bool demanded = piece.job->priority == ReadPriority::kDemand;
-  ::madvise(pages, bytes, demanded ? MADV_RANDOM : MADV_NORMAL);
+  const bool in_order = piece.job->priority == ReadPriority::kAhead;
+  ::madvise(pages, bytes, in_order ? MADV_NORMAL : MADV_RANDOM);
   StartReading(pages, bytes);
   const int64_t error = FaultIn(pages, bytes);
   return error != 0 ? error : static_cast<int64_t>(there);
@@ -91,6 +91,7 @@ class ThreadReader final : public FileReader {
               ReadBatch& batch) override {
     queue_.Push(requests, priority, batch);
   }
+  size_t Withdraw(ReadBatch& batch) override { return queue_.Withdraw(batch); }
   std::string Describe() const override { return description_; }
   uint64_t read_bytes() const override { return read_bytes_.load(std::memory_order_relaxed); }
   std::string Lost() const override { return watch_ ? watch_->Lost() : std::string(); }

@@ -101,6 +101,7 @@ class UringReader final : public FileReader {
     // A thread with a full ring needs no call: it looks here as soon as a read completes.
     if (queue_.Push(requests, priority, batch)) wake_up_.Signal();
   }
+  size_t Withdraw(ReadBatch& batch) override { return queue_.Withdraw(batch); }
   std::string Describe() const override { return "io_uring, direct, depth " + FormatShape(shape_); }
   uint64_t read_bytes() const override { return read_bytes_.load(std::memory_order_relaxed); }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "format/coded_scales.h"
@@ -91,6 +92,8 @@ void ExpertCache::Request(size_t layer, std::span<const uint32_t> experts) {
   Forget();
   layer_ = layer;
   set_ = set_of_layer_[layer];
+  WithdrawEarly();
+  if (early_layer_ != layer) SettleEarly();
   num_outstanding_ = experts.size();
   const uint32_t now = ++clock_[set_];
   for (size_t i = experts.size(); i-- > 0;) {
@@ -99,13 +102,68 @@ void ExpertCache::Request(size_t layer, std::span<const uint32_t> experts) {
     entry.last_request = now;
     ++num_requests_;
     if (entry.slot != kNoSlot) {
-      ++num_hits_;
-      slots_[entry.slot].wanted = true;
+      Slot& slot = slots_[entry.slot];
+      if (!std::exchange(slot.early, false)) ++num_hits_;
+      slot.wanted = true;
     } else {
       waiting_.push_back(experts[i]);
     }
   }
   StartReads();
+  SettleEarly();
+  StartReads();
+  Announce(layer, experts.size());
+  ReadEarly();
+}
+
+void ExpertCache::Announce(size_t layer, size_t num_requested) {
+  if (num_requested * 2 < num_experts_) return;
+  const auto& layers = config_.layers;
+  const auto next = std::find_if(
+      layers.begin() + static_cast<ptrdiff_t>(layer) + 1, layers.end(),
+      [](const LayerSpec& spec) { return spec.feed_forward == FeedForwardKind::kMoe; });
+  if (next == layers.end()) return;
+  early_layer_ = static_cast<size_t>(next - layers.begin());
+  next_early_ = 0;
+}
+
+// Takes back the early reads that have not begun: from now on it is known what is wanted.
+void ExpertCache::WithdrawEarly() {
+  if (early_layer_ == kNoLayer) return;
+  const size_t set = set_of_layer_[early_layer_];
+  for (const uint32_t index : std::vector<uint32_t>(residents_[set])) {
+    Slot& slot = slots_[index];
+    if (!slot.early) continue;
+    const size_t withdrawn = reader_.Withdraw(slot.batch);
+    if (withdrawn == 0) continue;
+    const ExpertExtent extent = store_.Expert(early_layer_, slot.view.expert);
+    if (withdrawn == LayOutExpert(extent).num_reads) read_bytes_ -= extent.StoredBytes();
+    slot.early = false;
+    if (AwaitUnasked(index)) Drop(index);
+  }
+}
+
+// Ends reading early: what came and is not wanted may be dropped from now on.
+void ExpertCache::SettleEarly() {
+  if (early_layer_ == kNoLayer) return;
+  const size_t set = set_of_layer_[early_layer_];
+  for (const uint32_t index : std::vector<uint32_t>(residents_[set])) {
+    if (std::exchange(slots_[index].early, false)) AwaitUnasked(index);
+  }
+  if (early_layer_ != layer_) Trim(set);
+  early_layer_ = kNoLayer;
+}
+
+// Waits for an expert that nobody asks for. False where it could not be had and was dropped: who
+// asks for it later has it read again.
+bool ExpertCache::AwaitUnasked(uint32_t index) {
+  try {
+    slots_[index].batch.Await();
+    return true;
+  } catch (const Error&) {
+    Drop(index);
+    return false;
+  }
 }
 
 float ExpertCache::ScoreNow(size_t set, const Entry& entry) const {
@@ -119,13 +177,7 @@ void ExpertCache::Forget() {
   if (residents_.empty()) return;
   for (const uint32_t index : std::vector<uint32_t>(residents_[set_])) {
     Slot& slot = slots_[index];
-    if (!slot.wanted) continue;
-    slot.wanted = false;
-    try {
-      slot.batch.Await();
-    } catch (const Error&) {
-      Drop(index);  // nobody asks for it any more; the next request reads it again
-    }
+    if (std::exchange(slot.wanted, false)) AwaitUnasked(index);
   }
   Trim(set_);
 }
@@ -136,28 +188,41 @@ void ExpertCache::StartReads() {
     if (slot == kNoSlot) return;
     const uint32_t expert = waiting_.back();
     waiting_.pop_back();
-    Read(expert, slot);
+    Read(layer_, expert, slot, ReadPriority::kDemand);
+    slots_[slot].wanted = true;
   }
 }
 
-void ExpertCache::Read(uint32_t expert, uint32_t index) {
+// Takes free slots alone: what is kept is worth more than what comes a little sooner.
+void ExpertCache::ReadEarly() {
+  if (early_layer_ == kNoLayer || !waiting_.empty()) return;
+  const size_t set = set_of_layer_[early_layer_];
+  for (; next_early_ < num_experts_ && !free_.empty(); ++next_early_) {
+    if (EntryOf(set, next_early_).slot != kNoSlot) continue;
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    Read(early_layer_, next_early_, slot, ReadPriority::kLikely);
+    slots_[slot].early = true;
+  }
+}
+
+void ExpertCache::Read(size_t layer, uint32_t expert, uint32_t index, ReadPriority priority) {
   Slot& slot = slots_[index];
-  const ExpertExtent extent = store_.Expert(layer_, expert);
+  const ExpertExtent extent = store_.Expert(layer, expert);
   const ExpertLayout layout = LayOutExpert(extent);
   slot.view = ViewExpert(config_, layout, slot.data, expert);
-  slot.layer = layer_;
-  slot.set = set_;
-  slot.wanted = true;
+  slot.layer = layer;
+  slot.set = set_of_layer_[layer];
   slot.usable = false;
-  residents_[set_].push_back(index);
-  EntryOf(set_, expert).slot = index;
+  residents_[slot.set].push_back(index);
+  EntryOf(slot.set, expert).slot = index;
   requests_.clear();
   for (size_t i = 0; i < layout.num_reads; ++i) {
     requests_.push_back(layout.reads[i]);
     requests_.back().out = slot.data + layout.read_offset[i];
   }
   read_bytes_ += extent.StoredBytes();
-  reader_.Submit(requests_, ReadPriority::kDemand, slot.batch);
+  reader_.Submit(requests_, priority, slot.batch);
 }
 
 // A free slot, or one of this layer's whose expert is not needed now; kNoSlot where there is none.
@@ -168,13 +233,13 @@ uint32_t ExpertCache::TakeSlot() {
   return slot;
 }
 
-// Drops the least asked for expert of `set` that is neither wanted nor lent.
+// Drops the least asked for expert of `set` that is neither wanted nor lent nor on its way.
 bool ExpertCache::EvictOne(size_t set) {
   uint32_t least = kNoSlot;
   float least_score = 0;
   for (const uint32_t index : residents_[set]) {
     const Slot& slot = slots_[index];
-    if (slot.wanted || slot.leased) continue;
+    if (slot.wanted || slot.leased || slot.early) continue;
     const float score = ScoreNow(set, EntryOf(set, slot.view.expert));
     if (least == kNoSlot || score < least_score) {
       least = index;
@@ -262,8 +327,7 @@ void ExpertCache::Preload(const std::function<void(uint64_t)>& on_read) {
     for (uint32_t expert = 0; expert < count; ++expert) {
       const uint32_t slot = TakeSlot();
       THIMBLE_CHECK(slot != kNoSlot);
-      Read(expert, slot);
-      slots_[slot].wanted = false;
+      Read(layer_, expert, slot, ReadPriority::kDemand);
     }
     for (const uint32_t slot : std::vector<uint32_t>(residents_[set_])) {
       Await(slot);
@@ -293,6 +357,7 @@ void ExpertCache::Return(uint64_t ticket) noexcept {
   // the one just returned would be, however often it is asked for.
   if (slot.set != set_ || num_outstanding_ == 0) Trim(slot.set);
   StartReads();
+  ReadEarly();
 }
 
 }  // namespace thimble

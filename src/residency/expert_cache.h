@@ -26,7 +26,10 @@ struct ExpertMemory {
 /// The routed experts, read from disk when asked for. Each MoE layer keeps a set of its own:
 /// decoding scans the layers in a cycle, where one set for all would drop every expert just before
 /// its turn. Within a layer the experts asked for most often lately stay (counts that halve every
-/// kHalfLifeRequests requests). Which experts are kept changes the speed, never a result.
+/// kHalfLifeRequests requests). A request for most experts of a layer, as a wide chunk of a
+/// prompt makes it, announces one for most of the next: while the drive has nothing better to do,
+/// they are read early, into slots that are free. Which experts are kept or read early changes the
+/// speed, never a result.
 class ExpertCache final : public ExpertSource, private Lender {
  public:
   static constexpr float kHalfLifeRequests = 16;
@@ -69,6 +72,7 @@ class ExpertCache final : public ExpertSource, private Lender {
     size_t layer = 0;
     size_t set = 0;       // the layer, counted among the MoE layers
     bool wanted = false;  // requested, and not yet handed out
+    bool early = false;   // read before it was requested, and not awaited
     bool usable = false;  // compared with its checksum, and its scales decoded
     bool leased = false;
   };
@@ -83,13 +87,18 @@ class ExpertCache final : public ExpertSource, private Lender {
   Entry& EntryOf(size_t set, uint32_t expert) { return entries_[set * num_experts_ + expert]; }
   float ScoreNow(size_t set, const Entry& entry) const;
   void Forget();
+  void Announce(size_t layer, size_t num_requested);
   void StartReads();
-  void Read(uint32_t expert, uint32_t index);
+  void ReadEarly();
+  void WithdrawEarly();
+  void SettleEarly();
+  void Read(size_t layer, uint32_t expert, uint32_t index, ReadPriority priority);
   uint32_t TakeSlot();
   bool EvictOne(size_t set);
   void Trim(size_t set);
   void Drop(uint32_t index);
   void Await(uint32_t index);
+  bool AwaitUnasked(uint32_t index);
   void MakeUsable(Slot& slot);
   uint32_t FindReady() const;
 
@@ -116,6 +125,8 @@ class ExpertCache final : public ExpertSource, private Lender {
   size_t num_outstanding_ = 0;     // its experts that are not yet handed out
   std::vector<uint32_t> waiting_;  // its experts that have no slot yet, last first
   std::vector<uint32_t> clock_;    // [set] -> its requests so far
+  size_t early_layer_ = kNoLayer;  // whose experts are read early
+  uint32_t next_early_ = 0;        // the first of them that was not tried yet
   uint64_t read_bytes_ = 0;
   uint64_t num_requests_ = 0;
   uint64_t num_hits_ = 0;

@@ -104,6 +104,41 @@ TEST_F(ReadQueueTest, HandsOutWhatIsDemandedBeforeWhatIsAhead) {
   EXPECT_TRUE(batch_.done());
 }
 
+TEST_F(ReadQueueTest, HandsOutWhatIsLikelyLast) {
+  Push(0, kAlign, ReadPriority::kLikely);
+  Push(100 * kAlign, kAlign, ReadPriority::kAhead);
+  Push(200 * kAlign, kAlign, ReadPriority::kDemand);
+  for (const uint64_t block : {200, 100, 0}) {
+    const auto piece = queue_.TryPop();
+    ASSERT_TRUE(piece);
+    EXPECT_EQ(piece->offset, block * kAlign);
+    queue_.Finish(*piece, {});
+  }
+}
+
+TEST_F(ReadQueueTest, TakesBackWhatIsLikelyAndNotBegun) {
+  Push(0, 8 * kAlign, ReadPriority::kLikely);
+  Push(100 * kAlign, kAlign, ReadPriority::kLikely);
+  Push(200 * kAlign, kAlign, ReadPriority::kLikely);
+  const auto begun = queue_.TryPop();
+  ReadBatch other(monitor_);
+  EXPECT_EQ(queue_.Withdraw(other), 0U);
+  EXPECT_EQ(queue_.Withdraw(batch_), 2U);
+  EXPECT_EQ(queue_.Withdraw(batch_), 0U);
+  EXPECT_FALSE(batch_.done());
+  const auto rest = queue_.TryPop();
+  ASSERT_TRUE(rest);
+  EXPECT_EQ(rest->offset, 4 * kAlign);
+  EXPECT_FALSE(queue_.TryPop());
+  queue_.Finish(*begun, {});
+  queue_.Finish(*rest, {});
+  EXPECT_TRUE(batch_.done());
+  Push(0, kAlign, ReadPriority::kAhead);
+  Push(0, kAlign, ReadPriority::kDemand);
+  EXPECT_EQ(queue_.Withdraw(batch_), 0U);
+  Drain();
+}
+
 TEST_F(ReadQueueTest, CompletesARequestOnceWithItsFirstError) {
   Push(0, 12 * kAlign, ReadPriority::kAhead);
   const auto a = queue_.TryPop();

@@ -113,6 +113,22 @@ TEST_P(ReaderContractTest, ServesManyBatchesAtOnce) {
   }
 }
 
+TEST_P(ReaderContractTest, TakesBackWhatItHasNotBegun) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<ReadRequest> reads;
+    for (int i = 0; i < 50; ++i) reads.push_back(WithMemory(RandomRead()));
+    ReadBatch likely(monitor_);
+    reader_->Submit(reads, ReadPriority::kLikely, likely);
+    const size_t withdrawn = reader_->Withdraw(likely);
+    EXPECT_LE(withdrawn, reads.size());
+    likely.Await();
+    // In order of arrival: the last are those that were taken back.
+    reads.resize(reads.size() - withdrawn);
+    for (const ReadRequest& read : reads) ExpectHolds(read);
+    memory_.clear();
+  }
+}
+
 TEST_P(ReaderContractTest, GoesOnAfterPauses) {
   for (int round = 0; round < 200; ++round) {
     const ReadRequest read = WithMemory(RandomRead());

@@ -92,6 +92,15 @@ Experts AllExperts(const Checkpoint& checkpoint) {
   return experts;
 }
 
+// Too few to announce anything of the next layer.
+Experts FewExperts(const Checkpoint& checkpoint, std::mt19937_64& random) {
+  const Experts all = AllExperts(checkpoint);
+  Experts few;
+  std::sample(all.begin(), all.end(), std::back_inserter(few), 1 + random() % (all.size() / 2 - 1),
+              random);
+  return few;
+}
+
 // A random subset, ascending.
 Experts SomeExperts(const Checkpoint& checkpoint, std::mt19937_64& random) {
   const Experts all = AllExperts(checkpoint);
@@ -143,7 +152,7 @@ TEST_P(ExpertCacheTest, CountsRequestsHitsAndBytes) {
     uint64_t requests = 0;
     for (int round = 0; round < 4; ++round) {
       for (const size_t layer : layers_) {
-        const Experts experts = SomeExperts(checkpoint_, random_);
+        const Experts experts = FewExperts(checkpoint_, random_);
         cache.Take(layer, experts);
         requests += experts.size();
       }
@@ -152,6 +161,33 @@ TEST_P(ExpertCacheTest, CountsRequestsHitsAndBytes) {
     EXPECT_LE(cache->num_hits(), requests);
     EXPECT_EQ(cache->read_bytes(),
               (requests - cache->num_hits()) * checkpoint_.store().expert_bytes());
+  });
+}
+
+// Each sweep reads what it wants once, though most of it before it is asked for.
+TEST_P(ExpertCacheTest, ReadsNothingTwiceForWideRequests) {
+  ForEachCache([&](Cache& cache) {
+    for (int round = 0; round < 3; ++round) {
+      for (const size_t layer : layers_) cache.Take(layer, all_);
+    }
+    EXPECT_EQ(cache->read_bytes(),
+              (cache->num_requests() - cache->num_hits()) * checkpoint_.store().expert_bytes());
+  });
+}
+
+// A wide request announces one of the next layer; what comes is anything else.
+TEST_P(ExpertCacheTest, AnAnnouncementBindsNobody) {
+  ForEachCache([&](Cache& cache) {
+    for (int round = 0; round < 12; ++round) {
+      const size_t at = random_() % (layers_.size() - 1);
+      cache.Take(layers_[at], all_, random_() % 3 == 0 ? random_() % all_.size() : all_.size());
+      const bool next = random_() % 2 == 0;
+      cache.Take(next ? layers_[at + 1] : layers_[random_() % layers_.size()],
+                 next ? SomeExperts(checkpoint_, random_) : FewExperts(checkpoint_, random_));
+    }
+    cache->Request(layers_[0], all_);
+    cache.Destroy();
+    EXPECT_EQ(cache.budget().used_bytes(), 0U);
   });
 }
 
@@ -310,6 +346,32 @@ TEST_F(ExpertCachePolicyTest, GivesWhatIsThereBeforeWhatIsRead) {
   cache.Take(layers_[0], {7});
   cache->Request(layers_[0], all_);
   EXPECT_EQ(cache->Next()->expert, 7U);
+}
+
+// ---- early
+
+TEST_F(ExpertCachePolicyTest, AWideRequestBringsTheNextLayerEarly) {
+  Cache cache(checkpoint_, {2 * all_.size(), 0});
+  const uint64_t layer_bytes = all_.size() * checkpoint_.store().expert_bytes();
+  EXPECT_EQ(cache.HitsOf(layers_[0], all_), 0U);
+  EXPECT_EQ(cache->read_bytes(), 2 * layer_bytes);
+  EXPECT_EQ(cache.HitsOf(layers_[1], {3, 5}), 0U) << "what came early was read all the same";
+  EXPECT_EQ(cache->read_bytes(), 2 * layer_bytes);
+  EXPECT_EQ(cache.HitsOf(layers_[1], {3, 5}), 0U) << "nothing stays without room for it";
+}
+
+TEST_F(ExpertCachePolicyTest, ANarrowRequestBringsNothingEarly) {
+  Cache cache(checkpoint_, {2 * all_.size(), 0});
+  const Experts few(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(all_.size()) / 2 - 1);
+  cache.Take(layers_[0], few);
+  EXPECT_EQ(cache->read_bytes(), few.size() * checkpoint_.store().expert_bytes());
+}
+
+TEST_F(ExpertCachePolicyTest, EarlyReadsDriveNothingOut) {
+  Cache cache(checkpoint_, {1, 2 * layers_.size()});
+  for (const size_t layer : layers_) cache.Take(layer, {3, 4});
+  cache.Take(layers_[0], all_);
+  for (size_t i = 1; i < layers_.size(); ++i) EXPECT_EQ(cache.HitsOf(layers_[i], {3, 4}), 2U);
 }
 
 // ---- preload

@@ -73,6 +73,17 @@ class ShuffledReader final : public BlockReader {
     }
     arrived_.notify_one();
   }
+  size_t Withdraw(ReadBatch& batch) override {
+    size_t count = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      count = std::erase_if(jobs_, [&](const Job& job) {
+        return job.batch == &batch && job.priority == ReadPriority::kLikely;
+      });
+    }
+    for (size_t i = 0; i < count; ++i) batch.Finish({});
+    return count;
+  }
 
  private:
   struct Job {
@@ -152,6 +163,7 @@ class FailingReader final : public BlockReader {
                    std::to_string(request.offset) + " failed: injected");
     }
   }
+  size_t Withdraw(ReadBatch& batch) override { return inner_.Withdraw(batch); }
 
  private:
   bool NextFails() {
@@ -185,6 +197,7 @@ class DirtyReader final : public BlockReader {
     for (const ReadRequest& request : requests) std::memset(request.out, 0xa5, request.bytes);
     inner_.Submit(requests, priority, batch);
   }
+  size_t Withdraw(ReadBatch& batch) override { return inner_.Withdraw(batch); }
 
  private:
   BlockReader& inner_;
@@ -201,6 +214,7 @@ class CountingReader final : public BlockReader {
     num_reads_ += requests.size();
     inner_.Submit(requests, priority, batch);
   }
+  size_t Withdraw(ReadBatch& batch) override { return inner_.Withdraw(batch); }
 
   size_t num_reads() const { return num_reads_; }
   size_t CountOf(const ReadRequest& request) const {
