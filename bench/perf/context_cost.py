@@ -80,18 +80,14 @@ class Bench:
         self.failures = perf.Failures()
 
     def decode(self, model, session, context):
-        """Seconds of a token, in each round, and the last run."""
-        seconds = []
-        for _ in range(self.options.rounds):
-            with tempfile.TemporaryDirectory(dir=self.options.dir) as scratch:
-                file = pathlib.Path(scratch) / "session"
-                session.write(file, context - self.options.tokens)
-                run = perf.Run(self.options.thimble, [
-                    "run", "-m", model, "--session", file, "-n", self.options.tokens, "-c",
-                    context + 2, "-t", self.options.threads, "--memory", self.options.memory,
-                    "--preload", "--out-ids"]).need()
-            seconds.append(run.stats["decode_s"] / (run.stats["generated_tokens"] - 1))
-        return seconds, run
+        """One run that goes on from `session`, made `context` tokens long."""
+        with tempfile.TemporaryDirectory(dir=self.options.dir) as scratch:
+            file = pathlib.Path(scratch) / "session"
+            session.write(file, context - self.options.tokens)
+            return perf.Run(self.options.thimble, [
+                "run", "-m", model, "--session", file, "-n", self.options.tokens, "-c",
+                context + 2, "-t", self.options.threads, "--memory", self.options.memory,
+                "--preload", "--out-ids"]).need()
 
     def check_memory(self, model, context, run):
         ledger = perf.plan(self.options.thimble, [
@@ -112,16 +108,20 @@ class Bench:
                         ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", 16],
                         MODEL_BYTES)
         config = json.loads((model / "config.json").read_text())
-        times = {}
+        times = {context: [] for context in CONTEXTS}
         with tempfile.TemporaryDirectory(dir=self.options.dir) as scratch:
             file = pathlib.Path(scratch) / "session"
             perf.Run(self.options.thimble, [
                 "run", "-m", model, "--ids", ",".join(str(1 + i * i % 9973) for i in range(256)),
                 "-n", 1, "--session", file, "--memory", self.options.memory]).need()
             session = Session(file, config)
-            for context in CONTEXTS:
-                times[context], run = self.decode(model, session, context)
-                self.check_memory(model, context, run)
+            for turn in range(self.options.rounds):
+                for context in CONTEXTS:
+                    run = self.decode(model, session, context)
+                    times[context].append(
+                        run.stats["decode_s"] / (run.stats["generated_tokens"] - 1))
+                    if turn == 0:
+                        self.check_memory(model, context, run)
         if not self.options.keep:
             shutil.rmtree(model)
         return times
@@ -131,7 +131,7 @@ def main():
     parser = perf.parser(__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", default="8G")
-    parser.add_argument("--tokens", type=int, default=16, help="decoded in each run")
+    parser.add_argument("--tokens", type=int, default=64, help="decoded in each run")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keep", action="store_true", help="leave the models there")
     options = parser.parse_args()

@@ -1,7 +1,9 @@
 """What the performance scripts share: running thimble under watch, memory cgroups, tables."""
 
 import argparse
+import base64
 import datetime
+import itertools
 import json
 import mmap
 import os
@@ -9,6 +11,7 @@ import pathlib
 import platform
 import shutil
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
@@ -281,3 +284,12 @@ def make_model(thimble, model, arguments, needed):
     run = Run(thimble, ["synth", *arguments, "--raw", "-o", model]).need()
     print(f"made in {run.seconds:.0f} s, {size(stored_bytes(model))}", flush=True)
     return True
+
+
+def write_tokenizer(model, ranks):
+    """A vocabulary of `ranks` tokens: the 256 bytes, then words of four letters."""
+    words = map("".join, itertools.product(string.ascii_lowercase, repeat=4))
+    tokens = [bytes([byte]) for byte in range(256)]
+    tokens += [word.encode() for word in itertools.islice(words, ranks - 256)]
+    (model / "tiktoken.model").write_text("".join(
+        f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)))

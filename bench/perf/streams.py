@@ -3,16 +3,13 @@
 second in all, sweeps over the weights and bytes read for a token, and whether each answer is the
 text that it is alone."""
 
-import base64
 import concurrent.futures
-import itertools
 import json
 import os
 import re
 import shutil
 import signal
 import statistics
-import string
 import subprocess
 import time
 import urllib.request
@@ -21,16 +18,6 @@ import perf
 
 ANSWERS = 8
 AT_ONCE = (1, 2, 4, 8)
-NUM_RANKS = 163_584
-
-
-def write_tokenizer(model):
-    """A vocabulary of the model's size: the 256 bytes, then words of four letters."""
-    words = map("".join, itertools.product(string.ascii_lowercase, repeat=4))
-    tokens = [bytes([byte]) for byte in range(256)]
-    tokens += [word.encode() for word in itertools.islice(words, NUM_RANKS - 256)]
-    (model / "tiktoken.model").write_text("".join(
-        f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)))
 
 
 class Server:
@@ -97,7 +84,7 @@ def main():
     made = perf.make_model(options.thimble, model,
                            ["--arch", "kimi-linear-48b", "--layers", options.layers],
                            2e9 + options.layers * 1e9)
-    write_tokenizer(model)
+    perf.write_tokenizer(model, 163_584)
     failures = perf.Failures()
     server = Server(options, model)
     try:
