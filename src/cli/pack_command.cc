@@ -35,7 +35,7 @@ void AddPackCommand(CLI::App& program) {
       "pack",
       "Copy a model into files that are read in order, with checksums; run again, it goes on where "
       "it stopped");
-  app.add_option("-m,--model", options->model, "Model directory, as downloaded")
+  app.add_option("-m,--model", options->model, "Model directory: as downloaded, or packed before")
       ->type_name("DIR")
       ->required();
   app.add_option("-o,--output", options->directories,

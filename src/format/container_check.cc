@@ -28,7 +28,19 @@ ContainerCheck ContainerCheck::Open(const std::filesystem::path& dir, const Mode
   return ContainerCheck(OpenContainer(dir, config));
 }
 
-void ContainerCheck::Compare(size_t extent, const ExtentUse& use, uint64_t found) const {
+size_t ContainerCheck::ExtentOf(const ExtentUse& use) const {
+  const ContainerManifest& manifest = container_.manifest;
+  if (use.kind == ExtentUse::Kind::kGlobal) return manifest.globals.at(use.item).extent;
+  const ContainerLayer& layer = manifest.layers.at(use.layer);
+  return IsExpert(use) ? layer.ExpertExtentIndex(use.item) : layer.first_extent + use.item;
+}
+
+const std::filesystem::path& ContainerCheck::PathOf(const ExtentUse& use) const {
+  return container_.paths[container_.table.extents[ExtentOf(use)].file];
+}
+
+void ContainerCheck::Check(const ExtentUse& use, uint64_t found) const {
+  const size_t extent = ExtentOf(use);
   const ContainerExtent& place = container_.table.extents[extent];
   if (found == place.checksum) return;
   throw Error(ErrorCode::kBadModel,
@@ -61,19 +73,17 @@ void ContainerCheck::CheckTrunk(const std::function<void(uint64_t, uint64_t)>& o
       done += count;
       if (on_read) on_read(done, total);
     }
-    Compare(i, container_.uses[i], checksum.Digest());
+    Check(container_.uses[i], checksum.Digest());
   }
 }
 
 void ContainerCheck::CheckExpert(size_t layer, size_t expert,
                                  std::span<const std::byte> bytes) const {
-  const size_t extent = container_.manifest.layers[layer].ExpertExtentIndex(expert);
-  THIMBLE_CHECK(bytes.size() == container_.table.extents[extent].bytes);
-  // Named as it was asked for: a synthetic model stores one expert for several.
-  ExtentUse use = container_.uses[extent];
-  use.layer = static_cast<uint32_t>(layer);
-  use.item = static_cast<uint32_t>(expert);
-  Compare(extent, use, ChecksumOf({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  const ExtentUse use = {.kind = ExtentUse::Kind::kExpert,
+                         .layer = static_cast<uint32_t>(layer),
+                         .item = static_cast<uint32_t>(expert)};
+  THIMBLE_CHECK(bytes.size() == container_.table.extents[ExtentOf(use)].bytes);
+  Check(use, ChecksumOf({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
 }
 
 }  // namespace thimble

@@ -27,9 +27,17 @@ class ContainerCheck {
   /// `bytes` is what was read of an expert, from its first byte on. Error(kBadModel) as above.
   void CheckExpert(size_t layer, size_t expert, std::span<const std::byte> bytes) const;
 
+  /// `found` is the checksum of what was read of a tensor's or expert's extent, all of it.
+  /// Error(kBadModel) as above.
+  void Check(const ExtentUse& use, uint64_t found) const;
+
+  const Container& container() const { return container_; }
+  /// The file in which an extent lies.
+  const std::filesystem::path& PathOf(const ExtentUse& use) const;
+
  private:
   explicit ContainerCheck(Container container) : container_(std::move(container)) {}
-  void Compare(size_t extent, const ExtentUse& use, uint64_t found) const;
+  size_t ExtentOf(const ExtentUse& use) const;
 
   Container container_;
 };

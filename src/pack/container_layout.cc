@@ -28,13 +28,14 @@ class Builder {
   }
 
   ContainerLayout Build() {
-    FindStoredLayers();
     AddCore();
     for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
-      if (stored_as_[layer] == layer) AddExperts(layer);
+      if (IsStored(layer)) AddExperts(layer);
     }
     for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
-      if (stored_as_[layer] != layer) manifest_.layers[layer] = manifest_.layers[stored_as_[layer]];
+      if (IsStored(layer)) continue;
+      manifest_.layers[layer] = manifest_.layers[SharingOf(layer).same_as];
+      manifest_.shared_extents = true;
     }
     manifest_.num_extents = extents_.size();
     std::vector<ExtentUse> uses = ExtentUses(manifest_, config_, "the new container");
@@ -42,18 +43,10 @@ class Builder {
   }
 
  private:
-  // Layers of one kind take turns in repeating the first distinct_layers of them.
-  void FindStoredLayers() {
-    std::array<std::vector<size_t>, 4> kinds;
-    for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
-      const LayerSpec& spec = config_.layers[layer];
-      std::vector<size_t>& same = kinds[(spec.mixer == MixerKind::kMla ? 2U : 0U) +
-                                        (spec.feed_forward == FeedForwardKind::kMoe ? 1U : 0U)];
-      same.push_back(layer);
-      stored_as_.push_back(same[(same.size() - 1) % options_.distinct_layers]);
-      if (stored_as_.back() != layer) manifest_.shared_extents = true;
-    }
+  LayerSharing SharingOf(size_t layer) const {
+    return options_.sharing.empty() ? LayerSharing{.same_as = layer} : options_.sharing.at(layer);
   }
+  bool IsStored(size_t layer) const { return SharingOf(layer).same_as == layer; }
 
   void StartFile(const std::string& name, size_t directory) {
     manifest_.files.push_back({name, directory, 0});
@@ -95,7 +88,7 @@ class Builder {
     // The embedding is read by rows; the rest follows the layers, as the forward pass reads it.
     AddGlobal(0, globals[0]);
     for (size_t layer = 0; layer < config_.num_layers(); ++layer) {
-      if (stored_as_[layer] == layer) AddLayer(layer);
+      if (IsStored(layer)) AddLayer(layer);
     }
     for (size_t i = 1; i < globals.size(); ++i) AddGlobal(i, globals[i]);
   }
@@ -118,7 +111,7 @@ class Builder {
         num_expert_files_++ % manifest_.directories.size());
     const uint64_t bytes = ExpertBytes(config_);
     ContainerLayer& entry = manifest_.layers[layer];
-    entry.distinct_experts = std::min(options_.distinct_experts, config_.moe.num_experts);
+    entry.distinct_experts = std::min(SharingOf(layer).distinct_experts, config_.moe.num_experts);
     if (entry.distinct_experts < config_.moe.num_experts) manifest_.shared_extents = true;
     entry.first_expert = extents_.size();
     for (size_t i = 0; i < entry.distinct_experts; ++i) AddExtent(bytes, true);
@@ -128,7 +121,6 @@ class Builder {
   const LayoutOptions& options_;
   ContainerManifest manifest_;
   std::vector<ContainerExtent> extents_;
-  std::vector<size_t> stored_as_;  // [layer] -> the layer whose extents it has
   size_t num_expert_files_ = 0;
 };
 
@@ -141,7 +133,6 @@ uint64_t ContainerLayout::TotalBytes() const {
 }
 
 ContainerLayout LayOutContainer(const ModelConfig& config, const LayoutOptions& options) {
-  THIMBLE_CHECK(options.distinct_layers > 0 && options.distinct_experts > 0);
   return Builder(config, options).Build();
 }
 

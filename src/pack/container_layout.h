@@ -22,15 +22,20 @@ struct ContainerLayout {
   uint64_t TotalBytes() const;
 };
 
+/// What of a layer is stored, in models that repeat some weights.
+struct LayerSharing {
+  size_t same_as = 0;                  // the layer that it repeats; itself where it is stored
+  size_t distinct_experts = SIZE_MAX;  // of a stored layer so many are stored, the others repeat
+};
+
 /// What the layout may choose.
 struct LayoutOptions {
   std::string source;                        // fingerprint, for the manifest
   std::vector<std::filesystem::path> extra;  // absolute directories for experts beside the first
-  size_t distinct_layers = SIZE_MAX;   // of each kind of layer, so many are stored, others repeat
-  size_t distinct_experts = SIZE_MAX;  // of each stored layer, likewise
-  std::vector<LossyPart> lossy;        // for the manifest
-  bool q8_trunk = false;               // quantises BF16 matrices of the trunk where they may be
-  bool code = true;                    // stores tensors and scales coded where they may be
+  std::vector<LayerSharing> sharing;         // [layer]; empty: all layers and experts are stored
+  std::vector<LossyPart> lossy;              // for the manifest
+  bool q8_trunk = false;  // quantises BF16 matrices of the trunk where they may be
+  bool code = true;       // stores tensors and scales coded where they may be
   /// How a trunk tensor is stored: dtype, and its columns where padded. `layer` is kNoLayer for
   /// what lies outside the layers.
   std::function<ContainerTensor(size_t layer, const TensorSpec& spec)> stored;

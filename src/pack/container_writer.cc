@@ -457,7 +457,8 @@ class Writer {
     }
     for (LossyPart& part : layout_.manifest.lossy) {
       const WeightLoss& loss = part.part == kLossyExperts ? all.experts : all.trunk;
-      part.relative_error = static_cast<float>(loss.Relative());
+      // What was quantised in the source already is as far off as it was.
+      if (loss.weights > 0) part.relative_error = static_cast<float>(loss.Relative());
     }
     for (auto& [number, layer] : layers) {
       layer.name = "layer " + std::to_string(number);

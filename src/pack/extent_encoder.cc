@@ -5,9 +5,8 @@
 
 #include "base/coded_bf16.h"
 #include "base/error.h"
-#include "base/weight_matrix.h"
 #include "format/coded_scales.h"
-#include "kernels/kernels.h"
+#include "pack/decode_group.h"
 
 namespace thimble {
 
@@ -69,21 +68,8 @@ bool ExtentEncoder::NextGroup(const ExtentUse& use, const ContainerTensor& tenso
   return true;
 }
 
-void ExtentEncoder::CheckGroup(const ExtentUse& use, size_t rows, size_t cols) const {
-  const auto end = static_cast<uint32_t>(coded_.size());
-  const CodedRows coded = {.group_ends = &end, .group_rows = rows, .tensor_rows = rows};
-  const WeightMatrix matrix = {WeightFormat::kCodedBF16, rows, cols, coded_.data(), nullptr, coded};
-  bool same = IsSoundGroup(coded_.data(), coded_.size(), rows, cols);
-  std::vector<float> row(same ? cols : 0);
-  for (size_t r = 0; same && r < rows; ++r) {
-    BestKernels().decode(matrix.Rows(r, 1), row.data());
-    for (size_t c = 0; c < cols; ++c) {
-      uint32_t bits;
-      std::memcpy(&bits, &row[c], sizeof(bits));
-      same = same && bits == uint32_t{elements_[r * cols + c]} << 16;
-    }
-  }
-  if (!same) FailCompare(use);
+void ExtentEncoder::CheckGroup(const ExtentUse& use, size_t rows, size_t cols) {
+  if (!DecodeGroup(coded_, rows, cols, &decoded_) || decoded_ != elements_) FailCompare(use);
 }
 
 void ExtentEncoder::FailCompare(const ExtentUse& use) const {

@@ -29,12 +29,13 @@ class ExtentEncoder {
   size_t TakeCoded(std::span<std::byte> out);
   void CodeScales(const ExtentUse& use);
   bool NextGroup(const ExtentUse& use, const ContainerTensor& tensor);
-  void CheckGroup(const ExtentUse& use, size_t rows, size_t cols) const;
+  void CheckGroup(const ExtentUse& use, size_t rows, size_t cols);
   [[noreturn]] void FailCompare(const ExtentUse& use) const;
 
   const ContainerManifest& manifest_;
   ExtentSource& source_;
   std::vector<uint16_t> elements_;  // of the group
+  std::vector<uint16_t> decoded_;   // the same, decoded again
   std::vector<uint8_t> scales_;     // of the expert
   std::vector<uint8_t> coded_;      // either of these, coded
   size_t taken_ = 0;                // bytes of coded_

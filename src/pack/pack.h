@@ -8,10 +8,16 @@
 
 namespace thimble {
 
-/// Packs the checkpoint in `model` into a container: core and small files in `directories[0]`, the
-/// experts in all of them by turns. What WriteContainer says holds; Error(kBadModel) where the
-/// checkpoint is damaged, Error(kUsage) where it is a container already, or where experts are to be
-/// quantised that are MXFP4 already. The container's config.json then says that they are MXFP4.
+/// Packs `model`, a checkpoint as published or a container, into a container: core and small files
+/// in `directories[0]`, the experts in all of them by turns. What is coded in a container is
+/// decoded first, so that the result is to the byte what the checkpoint itself gives with the same
+/// options. What was quantised stays so, to the byte, and marked; what a synthetic one stores once
+/// for several layers or experts is stored once again.
+///
+/// What WriteContainer says holds. Error(kBadModel) where the model is damaged: of a container,
+/// where an extent has not its checksum. Error(kUsage) where a directory is that of the model or
+/// inside it, and where something is to be quantised that is already. Where experts are quantised,
+/// the container's config.json says that they are MXFP4.
 PackResult PackModel(const std::filesystem::path& model,
                      const std::vector<std::filesystem::path>& directories,
                      const WriteOptions& options, PackObserver* observer);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kGroup = 32;
 static_assert(kGroup == kMxGroup && kGroup == kQ8Group);
-constexpr size_t kGrain = size_t{1} << 14;  // elements for one thread at least
+constexpr size_t kQuantizeGrain = size_t{1} << 14;  // elements for one thread at least
 
 constexpr uint16_t MagnitudeOf(uint16_t element) { return element & 0x7fff; }
 
@@ -148,13 +148,14 @@ std::optional<WeightLoss> QuantizeGroups(const BF16Matrix& matrix, ThreadPool& p
   THIMBLE_CHECK(matrix.cols > 0 && matrix.cols % kGroup == 0);
   std::vector<WeightLoss> losses(matrix.rows);  // added up in order, whoever made them
   std::atomic<bool> same = true;
-  pool.ParallelFor(matrix.rows, std::max<size_t>(1, kGrain / matrix.cols), [&](const Range& rows) {
-    for (size_t row = rows.first; row < rows.last; ++row) {
-      for (size_t col = 0; col < matrix.cols; col += kGroup) {
-        if (!quantize(row, col, &losses[row])) same = false;
-      }
-    }
-  });
+  pool.ParallelFor(matrix.rows, std::max<size_t>(1, kQuantizeGrain / matrix.cols),
+                   [&](const Range& rows) {
+                     for (size_t row = rows.first; row < rows.last; ++row) {
+                       for (size_t col = 0; col < matrix.cols; col += kGroup) {
+                         if (!quantize(row, col, &losses[row])) same = false;
+                       }
+                     }
+                   });
   if (!same) return std::nullopt;
   WeightLoss sum;
   for (const WeightLoss& loss : losses) sum.Add(loss);

@@ -19,16 +19,19 @@ constexpr size_t kRowsBytes = size_t{4} << 20;
 }  // namespace
 
 QuantizingSource::QuantizingSource(const ModelConfig& config, const ContainerManifest& manifest,
-                                   ExtentSource& source)
-    : manifest_(manifest), source_(source), pool_(UsablePhysicalCores()) {
-  if (!IsLossy(manifest.lossy, kLossyExperts)) return;
+                                   const WriteOptions& options, ExtentSource& source)
+    : manifest_(manifest),
+      q8_trunk_(options.q8_trunk),
+      source_(source),
+      pool_(UsablePhysicalCores()) {
+  if (!options.mxfp4_experts) return;
   const size_t inner = config.moe.inner_size;
   const size_t width = config.ExpertWidth();
   projections_ = {{inner, width}, {width, inner}, {inner, width}};
 }
 
 const ContainerTensor* QuantizingSource::Q8TensorOf(const ExtentUse& use) const {
-  const ContainerTensor* tensor = TensorOf(use, manifest_);
+  const ContainerTensor* tensor = q8_trunk_ ? TensorOf(use, manifest_) : nullptr;
   return tensor != nullptr && tensor->dtype == DType::kQ8 ? tensor : nullptr;
 }
 
@@ -91,12 +94,14 @@ void QuantizingSource::QuantizeNext(const ExtentUse& use) {
          "what was quantised decodes to other values; the machine's memory may be faulty: test it, "
          "then run the same command again");
   }
-  if (!std::isfinite(loss->weights)) {
+  loss_.Add(*loss);
+  // Only now: damage of the source that its checksum shows is told as such.
+  const bool is_last = next_ == (tensor != nullptr ? tensor->rows : projections_.size());
+  if (is_last && !std::isfinite(loss_.weights)) {
     Fail(ErrorCode::kBadModel, use,
          "expected finite weights, found an infinite one or one that is no number, which cannot be "
          "quantised; download the model again, or leave --experts and --trunk out");
   }
-  loss_.Add(*loss);
 }
 
 void QuantizingSource::Fail(ErrorCode code, const ExtentUse& use, const std::string& what) const {

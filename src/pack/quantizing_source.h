@@ -14,18 +14,20 @@
 
 namespace thimble {
 
-/// The weights of another source with what a container calls lossy quantised: BF16 experts become
-/// MXFP4, the codes of all projections, then their scales, and what the manifest has as Q8 becomes
-/// that, row by row. All else passes through. Holds one projection of an expert, or a few megabytes
-/// of rows, before and after, and an expert's scales. Borrows `source`; uses as many threads as
-/// there are cores.
+/// The weights of another source, quantised where that was asked for: BF16 experts become MXFP4,
+/// the codes of all projections, then their scales, and what the manifest has as Q8 becomes that,
+/// row by row. All else passes through. Holds one projection of an expert, or a few megabytes of
+/// rows, before and after, and an expert's scales. Borrows `source`; uses as many threads as there
+/// are cores.
 class QuantizingSource : public ExtentSource {
  public:
-  /// `config` and `manifest` are those of the container.
+  /// `config` and `manifest` are those of the new container; of `options` it looks at what to
+  /// quantise.
   QuantizingSource(const ModelConfig& config, const ContainerManifest& manifest,
-                   ExtentSource& source);
-  /// Error(kBadModel) where a weight that is quantised is not finite, Error(kRuntime) where what
-  /// was made decodes to other values, which faulty memory makes happen.
+                   const WriteOptions& options, ExtentSource& source);
+  /// Error(kBadModel), when all of an extent was read, where a weight that is quantised is not
+  /// finite; Error(kRuntime) where what was made decodes to other values, which faulty memory makes
+  /// happen.
   void Read(const ExtentUse& use, uint64_t offset, std::span<std::byte> out) override;
   WeightLoss Loss() const override { return loss_; }
 
@@ -42,6 +44,7 @@ class QuantizingSource : public ExtentSource {
   [[noreturn]] void Fail(ErrorCode code, const ExtentUse& use, const std::string& what) const;
 
   const ContainerManifest manifest_;
+  const bool q8_trunk_;
   std::vector<Part> projections_;  // of an expert, in their order; none: left as they are
   ExtentSource& source_;
   ThreadPool pool_;

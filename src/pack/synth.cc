@@ -1,5 +1,6 @@
 #include "pack/synth.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -35,6 +36,22 @@ Distribution DistributionOf(const TensorSpec& spec) {
   const bool is_norm = spec.rows == 1 && !IsMatrix(spec.role) && !IsResidualProjection(spec.role);
   if (is_norm) return {Kind::kNormal, 1, 0.05};
   return {Kind::kNormal, 0, 1 / std::sqrt(static_cast<double>(spec.cols))};
+}
+
+// Layers of one kind take turns in repeating the first distinct_layers of them.
+std::vector<LayerSharing> SynthSharing(const ModelConfig& config, const SynthOptions& synth) {
+  std::array<std::vector<size_t>, 4> kinds;
+  std::vector<LayerSharing> sharing;
+  for (size_t layer = 0; layer < config.num_layers(); ++layer) {
+    const LayerSpec& spec = config.layers[layer];
+    std::vector<size_t>& same = kinds[(spec.mixer == MixerKind::kMla ? 2U : 0U) +
+                                      (spec.feed_forward == FeedForwardKind::kMoe ? 1U : 0U)];
+    same.push_back(layer);
+    sharing.push_back(
+        {.same_as = same[(same.size() - 1) % synth.distinct_layers.value_or(SIZE_MAX)],
+         .distinct_experts = synth.distinct_experts.value_or(SIZE_MAX)});
+  }
+  return sharing;
 }
 
 class SynthSource : public ExtentSource {
@@ -122,8 +139,7 @@ PackResult SynthesizeModel(const SynthOptions& synth, const std::filesystem::pat
   layout_options.source = "synthetic " + synth.architecture + " seed " +
                           std::to_string(synth.seed) + " " +
                           FormatChecksum(ChecksumOf(config_text));
-  layout_options.distinct_layers = synth.distinct_layers.value_or(SIZE_MAX);
-  layout_options.distinct_experts = synth.distinct_experts.value_or(SIZE_MAX);
+  layout_options.sharing = SynthSharing(config, synth);
   layout_options.stored = [&](size_t, const TensorSpec& spec) {
     const bool is_padded =
         spec.role == TensorRole::kALog && config.architecture == Architecture::kKimiK3;

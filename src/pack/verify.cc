@@ -14,7 +14,7 @@
 #include "io/file.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
-#include "pack/snapshot_source.h"
+#include "pack/model_source.h"
 
 namespace thimble {
 namespace {

@@ -13,8 +13,8 @@ namespace thimble {
 namespace {
 
 constexpr size_t kQuantiles = size_t{1} << 16;
-constexpr size_t kGrain = size_t{1} << 14;  // elements for one thread at least
-constexpr size_t kGroupBytes = 16;          // 32 codes of half a byte
+constexpr size_t kFillGrain = size_t{1} << 14;  // elements for one thread at least
+constexpr size_t kGroupBytes = 16;              // 32 codes of half a byte
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 // The finaliser of SplitMix64: a bijection whose output passes for random.
@@ -166,7 +166,7 @@ void WeightGenerator::Fill(const StreamKey& key, const Distribution& distributio
   const uint64_t start = StartOf(key);
   const auto fill = [&]<typename T>(const std::vector<T>& table) {
     const size_t count = out.size() / sizeof(T);
-    pool_.ParallelFor(count, kGrain, [&](const Range& range) {
+    pool_.ParallelFor(count, kFillGrain, [&](const Range& range) {
       FillPart(start, table.data(), elements.first + range.first,
                out.subspan(range.first * sizeof(T), (range.last - range.first) * sizeof(T)));
     });
@@ -195,14 +195,14 @@ void WeightGenerator::FillCodes(const StreamKey& key, double deviation, uint64_t
       }
     }
   };
-  pool_.ParallelFor(out.size(), kGrain, fill);
+  pool_.ParallelFor(out.size(), kFillGrain, fill);
 }
 
 void WeightGenerator::FillScales(const StreamKey& key, double deviation, uint64_t first,
                                  std::span<std::byte> out) {
   const GroupTable& groups = GroupsOf(deviation);
   const uint64_t start = StartOf(key);
-  pool_.ParallelFor(out.size(), kGrain, [&](const Range& range) {
+  pool_.ParallelFor(out.size(), kFillGrain, [&](const Range& range) {
     for (size_t i = range.first; i < range.last; ++i) {
       out[i] = groups.scale[groups.OctaveAt(start, first + i)];
     }

@@ -36,9 +36,11 @@ class DoctorCommandTest : public ::testing::Test {
   std::filesystem::path WriteModel() const {
     CheckpointDims dims;
     dims.vocab = 512;
-    CheckpointBuilder::KimiK3(dims).Write(dir_.path());
-    WriteText(dir_ / "tiktoken.model", SmallRankFile({}));
-    return dir_.path();
+    const std::filesystem::path model = dir_ / "model";
+    std::filesystem::create_directory(model);
+    CheckpointBuilder::KimiK3(dims).Write(model);
+    WriteText(model / "tiktoken.model", SmallRankFile({}));
+    return model;
   }
 
   // The same model as a container.

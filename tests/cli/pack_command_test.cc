@@ -130,11 +130,41 @@ TEST_F(PackCommandTest, ALossyContainerSaysSoEverywhere) {
   EXPECT_EQ(Program::Run({"pack", "-m", linear, "-o", packed_, "--experts", "int3"}).exit_code, 2);
 }
 
+TEST_F(PackCommandTest, APackedModelIsPackedAgainWithOtherChoices) {
+  Pack();
+  const std::string raw = dir_ / "raw";
+  const std::string q8 = dir_ / "q8";
+  const std::string direct = dir_ / "direct";
+  const auto pack = [](const std::string& from, const std::string& to, const std::string& choice) {
+    std::vector<std::string> arguments = {"pack", "-m", from, "-o", to, choice};
+    if (choice == "--trunk") arguments.emplace_back("q8");
+    return Program::Run(arguments);
+  };
+  const auto run = [](const std::string& model) {
+    return Program::Run({"run", "-m", model, "--ids", "1,2,3", "-n", "5", "--out-ids"}).out;
+  };
+  EXPECT_EQ(pack(packed_, raw, "--raw").exit_code, 0);
+  EXPECT_EQ(run(raw), run(model_));
+  EXPECT_THAT(pack(raw, q8, "--trunk").out, HasSubstr("lossy: relative error"));
+  ASSERT_EQ(pack(model_, direct, "--trunk").exit_code, 0);
+  EXPECT_TRUE(DirectoryBytes(q8) == DirectoryBytes(direct));
+  const auto twice = pack(q8, dir_ / "twice", "--trunk");
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, AllOf(HasSubstr(q8), HasSubstr("Q8 already")));
+  const auto inside = pack(packed_, packed_ + "/raw", "--raw");
+  EXPECT_EQ(inside.exit_code, 2);
+  EXPECT_THAT(inside.err, HasSubstr("outside the model"));
+  FlipBit(dir_ / "packed" / "core.bin", 5000);
+  const auto damaged = pack(packed_, dir_ / "copy", "--raw");
+  EXPECT_EQ(damaged.exit_code, 3);
+  EXPECT_THAT(damaged.err, AllOf(HasSubstr("core.bin is damaged"), HasSubstr("checksum")));
+}
+
 TEST_F(PackCommandTest, WrongUsageIsExplained) {
   EXPECT_EQ(Program::Run({"pack", "-m", model_}).exit_code, 2);
   const auto taken = Program::Run({"pack", "-m", model_, "-o", model_});
   EXPECT_EQ(taken.exit_code, 2);
-  EXPECT_THAT(taken.err, HasSubstr("empty directory"));
+  EXPECT_THAT(taken.err, HasSubstr("a directory outside the model"));
   const auto unknown = Program::Run({"synth", "--arch", "k9", "-o", packed_});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("k9"), HasSubstr("kimi-k3")));

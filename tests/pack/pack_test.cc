@@ -294,10 +294,6 @@ TEST_F(PackTest, NothingElseIsOverwritten) {
   ExpectError(ErrorCode::kUsage, {packed().string(), "unfinished", "another model"}, pack);
   ExpectError(ErrorCode::kUsage, {model().string(), "empty directory"},
               [&] { PackModel(other, {model()}, {}, nullptr); });
-  std::filesystem::remove_all(packed());
-  Pack();
-  ExpectError(ErrorCode::kUsage, {"container already"},
-              [&] { PackModel(packed(), {dir_ / "again"}, {}, nullptr); });
 }
 
 TEST_F(PackTest, TooLittleRoomIsRefusedBeforeAnythingIsWritten) {
