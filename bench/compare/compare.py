@@ -38,68 +38,92 @@ def container_bytes(layers, distinct):
 
 
 def paths_of(options, layers, distinct):
-    """The container and its GGUF."""
+    """The containers, by how the table calls their runs, and the GGUF."""
     name = f"kimi-linear-{layers}-{distinct}"
-    return options.dir / name, options.dir / f"{name}-{options.trunk}.gguf"
+    models = {"Thimble": options.dir / name}
+    if options.trunk == "q8_0":
+        models["Thimble, q8"] = options.dir / f"{name}-q8"
+    return models, options.dir / f"{name}-{options.trunk}.gguf"
 
 
 def layers_of(options):
-    """As many as asked for; else all where they are there, or as many as the disk has room for,
-    twice."""
-    made = all(path.exists() for path in paths_of(options, LAYERS, EXPERTS))
+    """As many as asked for; else all where they are there, or as many as the disk has room for, in
+    each container and the GGUF."""
+    models, target = paths_of(options, LAYERS, EXPERTS)
+    made = all(path.exists() for path in (*models.values(), target))
     if options.layers or options.distinct_experts or made:
         return options.layers or LAYERS
     options.dir.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(options.dir).free - perf.KEEP_FREE
     layers = LAYERS
-    while layers > 4 and 2 * container_bytes(layers, EXPERTS) > room:
+    while layers > 4 and (len(models) + 1) * container_bytes(layers, EXPERTS) > room:
         layers -= 1
     if layers < LAYERS:
-        print(f"the disk has no room for the model and its GGUF: {layers} of {LAYERS} layers, all "
-              f"experts of each; --distinct-experts 64 has all layers, in less room for Thimble")
+        print(f"the disk has no room for the containers and the GGUF: {layers} of {LAYERS} layers, "
+              "all experts of each; --distinct-experts 64 has all layers, in less room for Thimble")
     return layers
 
 
+def need_room(options, needed, what):
+    free = shutil.disk_usage(options.dir).free
+    if free - needed < perf.KEEP_FREE:
+        sys.exit(f"{options.dir} has {perf.size(free)} free, expected "
+                 f"{perf.size(needed + perf.KEEP_FREE)} ({what} and 20 GB left over): give "
+                 "--dir another drive, or fewer --layers")
+
+
 def prepare(options):
-    """The container and its GGUF, made where they are not there."""
+    """The containers and the GGUF, made where they are not there."""
     layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
-    model, target = paths_of(options, layers, distinct)
+    models, target = paths_of(options, layers, distinct)
+    exact, *others = models.values()
     arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
-    perf.make_model(options.thimble, model, arguments, container_bytes(layers, distinct))
+    perf.make_model(options.thimble, exact, arguments, container_bytes(layers, distinct))
     if not target.exists():
-        needed = llama.exported_bytes(model, options.trunk)
-        free = shutil.disk_usage(options.dir).free
-        if free - needed < perf.KEEP_FREE:
-            sys.exit(f"{options.dir} has {perf.size(free)} free, expected "
-                     f"{perf.size(needed + perf.KEEP_FREE)} (the GGUF and 20 GB left over): give "
-                     "--dir another drive, or fewer --layers")
-        llama.export(model, target, options.trunk)
+        need_room(options, llama.exported_bytes(exact, options.trunk), "the GGUF")
+        llama.export(exact, target, options.trunk)
+    for other in others:
+        if not (other / "manifest.json").exists():
+            need_room(options, perf.stored_bytes(exact), other.name)
+            perf.Run(options.thimble, ["pack", "-m", exact, "-o", other, "--trunk", "q8"]).need()
+        print(f"{other.name}: {perf.size(perf.stored_bytes(other))}")
     print(f"{target.name}: {perf.size(target.stat().st_size)}")
-    return model, target
+    return models, target
 
 
-def measure(options, engine, model, target):
-    """Rounds of both, alternately. Name of the engine -> its measures, round by round. Both process
-    the same tokens: those that Thimble samples are given to llama.cpp."""
+def thimble_run(options, model, prompt, turn):
+    return perf.Run(options.thimble, [
+        "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
+        options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
+        "--out-ids", "--temp", 1, "-s", turn, *(["--preload"] if options.preload else [])],
+        perf.parse_size(options.memory)).need()
+
+
+def measure(options, engine, models, target):
+    """Rounds of all, alternately. Name -> its measures, round by round. Both engines process the
+    same tokens: those that Thimble samples from the exact model are given to llama.cpp."""
     limit = perf.parse_size(options.memory)
-    files = [target, *(file for file in model.iterdir() if file.is_file())]
-    results = {"Thimble": [], "llama.cpp": []}
+    files = [target, *(file for model in models.values() for file in model.iterdir()
+                       if file.is_file())]
+    results = {name: [] for name in (*models, "llama.cpp")}
+
+    def clear():
+        perf.forget_pages(files)
+        perf.touch_memory(limit)
+
     for turn in range(options.rounds):
         prompt = ids(options.prompt, 7 + turn)
-        perf.forget_pages(files)
-        perf.touch_memory(limit)
-        run = perf.Run(options.thimble, [
-            "run", "-m", model, "--ids", prompt, "-n", options.tokens + 1, "-c",
-            options.prompt + options.tokens + 1, "--memory", options.memory, "-t", options.threads,
-            "--out-ids", "--temp", 1, "-s", turn, *(["--preload"] if options.preload else [])],
-            limit).need()
-        if run.obstacle and turn == 0:
-            print(f"NOT in a cgroup: {run.obstacle}")
-        results["Thimble"].append(figures(run, run.stats))
-        perf.forget_pages(files)
-        perf.touch_memory(limit)
+        forced = None
+        for name, model in models.items():
+            clear()
+            run = thimble_run(options, model, prompt, turn)
+            if run.obstacle and turn == 0:
+                print(f"NOT in a cgroup: {run.obstacle}")
+            results[name].append(figures(run, run.stats))
+            forced = forced or run.stats["ids"][:-1]
+        clear()
         other = engine.run(limit, model=target, prompt=list(map(int, prompt.split(","))),
-                           forced=run.stats["ids"][:-1], threads=options.threads)
+                           forced=forced, threads=options.threads)
         if other.code == 0:
             results["llama.cpp"].append(figures(other, other.figures))
         else:
@@ -108,16 +132,17 @@ def measure(options, engine, model, target):
     return results
 
 
-def meaning(name, ours, theirs):
+def meaning(name, who, ours, theirs):
     """One sentence on a measure of both engines, round by round: who is ahead, and by how much."""
     unit, more_is_better = MEASURES[name]
     if max(ours) >= min(theirs) and max(theirs) >= min(ours):
-        return f"{name}: no difference that is larger than the spread"
+        return f"{name}: {who} and llama.cpp differ by no more than the spread"
     ratio = statistics.median(ours) / statistics.median(theirs)
     ratio = ratio if more_is_better else 1 / ratio
-    who, factor = ("Thimble", ratio) if ratio >= 1 else ("llama.cpp", 1 / ratio)
+    ahead, factor = (who, ratio) if ratio >= 1 else ("llama.cpp", 1 / ratio)
+    behind = "llama.cpp" if ratio >= 1 else who
     how = {"tokens/s": "faster", "s": "sooner", "GB": "less"}[unit]
-    return f"{name}: {who} is ahead, {factor:.3g} times {how}"
+    return f"{name}: {ahead} is ahead of {behind}, {factor:.3g} times {how}"
 
 
 def report(results):
@@ -127,10 +152,11 @@ def report(results):
                  for rounds in results.values()]
         rows.append([f"{name}, {unit}", *cells])
     perf.print_table(["", *results], rows)
-    if all(results.values()):
+    theirs = results.pop("llama.cpp")
+    for who, ours in results.items() if theirs else ():
         for name in MEASURES:
-            print(meaning(name, *([figures[name] for figures in rounds]
-                                  for rounds in results.values())))
+            print(meaning(name, who, *([figures[name] for figures in rounds]
+                                       for rounds in (ours, theirs))))
     print("prompt: llama.cpp has read the model before, Thimble reads it meanwhile, but for "
           "--preload; first token,\nfrom exec, has both. read: from drives, as the kernel counts "
           "it. peak RSS of llama.cpp counts pages of the\nmapped file, which the kernel may take "
@@ -148,7 +174,8 @@ def main():
     parser.add_argument("--preload", action="store_true",
                         help="Thimble, too, reads what its memory holds before the prompt")
     parser.add_argument("--trunk", choices=("bf16", "q8_0"), default="bf16",
-                        help="type of the GGUF's trunk; q8_0 rounds, and is smaller")
+                        help="type of the GGUF's trunk; q8_0 rounds, and is smaller: then Thimble "
+                             "runs once more, on what pack --trunk q8 makes of its model")
     parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
     parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
     parser.add_argument("--repack", action="store_true",
@@ -162,10 +189,11 @@ def main():
     if options.fixtures:
         fixtures.compare(options.thimble, engine, options.threads)
         return
-    model, target = prepare(options)
-    report(measure(options, engine, model, target))
+    models, target = prepare(options)
+    report(measure(options, engine, models, target))
     if not options.keep:
-        shutil.rmtree(model)
+        for model in models.values():
+            shutil.rmtree(model)
         target.unlink()
 
 

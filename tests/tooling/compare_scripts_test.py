@@ -4,6 +4,7 @@
 usage: compare_scripts_test.py SOURCE_DIR
 """
 
+import argparse
 import contextlib
 import io
 import pathlib
@@ -30,13 +31,29 @@ def printed(function, *arguments):
 class CompareScriptsTest(unittest.TestCase):
     def test_losses_are_told_as_such(self):
         for name, ours, theirs, told in (
-            ("decode", [3, 4, 5], [2, 2, 1], "Thimble is ahead, 2 times faster"),
-            ("decode", [2, 2, 1], [3, 4, 5], "llama.cpp is ahead, 2 times faster"),
-            ("read", [10], [5], "llama.cpp is ahead, 2 times less"),
-            ("first token", [1], [3], "Thimble is ahead, 3 times sooner"),
-            ("prompt", [100, 103], [90, 101], "no difference that is larger than the spread"),
+            ("decode", [3, 4, 5], [2, 2, 1], "A is ahead of llama.cpp, 2 times faster"),
+            ("decode", [2, 2, 1], [3, 4, 5], "llama.cpp is ahead of A, 2 times faster"),
+            ("read", [10], [5], "llama.cpp is ahead of A, 2 times less"),
+            ("first token", [1], [3], "A is ahead of llama.cpp, 3 times sooner"),
+            ("prompt", [100, 103], [90, 101], "A and llama.cpp differ by no more than the spread"),
         ):
-            self.assertEqual(compare.meaning(name, ours, theirs), f"{name}: {told}")
+            self.assertEqual(compare.meaning(name, "A", ours, theirs), f"{name}: {told}")
+
+    def test_each_run_of_thimble_is_compared(self):
+        results = {name: [{measure: rate for measure in compare.MEASURES}]
+                   for name, rate in (("Thimble", 3), ("Thimble, q8", 4), ("llama.cpp", 2))}
+        text = printed(compare.report, results)
+        self.assertIn("decode: Thimble is ahead of llama.cpp, 1.5 times faster", text)
+        self.assertIn("decode: Thimble, q8 is ahead of llama.cpp, 2 times faster", text)
+
+    def test_only_a_rounded_trunk_has_another_container(self):
+        options = argparse.Namespace(dir=pathlib.Path("d"), trunk="bf16")
+        self.assertEqual(list(compare.paths_of(options, 4, 8)[0]), ["Thimble"])
+        options.trunk = "q8_0"
+        models, target = compare.paths_of(options, 4, 8)
+        self.assertEqual(list(map(str, models.values())), ["d/kimi-linear-4-8",
+                                                           "d/kimi-linear-4-8-q8"])
+        self.assertEqual(str(target), "d/kimi-linear-4-8-q8_0.gguf")
 
     def test_an_engine_that_always_failed_is_in_the_table(self):
         ours = {name: 1.0 for name in compare.MEASURES}
