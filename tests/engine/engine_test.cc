@@ -15,6 +15,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "engine/generation.h"
+#include "format/tensor_store.h"
 #include "memory/process_memory.h"
 #include "support/all_logits.h"
 #include "support/checkpoint_builder.h"
@@ -296,7 +297,10 @@ TEST_F(BudgetTest, ReadsAreCounted) {
   session.Append(tokens_, nullptr);
   const EngineStats first = engine->stats();
   EXPECT_GT(first.trunk_read_bytes, 0U);
-  EXPECT_EQ(first.expert_read_bytes % (first.expert_requests - first.expert_hits), 0U);
+  // The prompt wants most experts, so a few more may have been read early.
+  const uint64_t expert_bytes = TensorStore::Open(model_->path, model_->config).expert_bytes();
+  EXPECT_EQ(first.expert_read_bytes % expert_bytes, 0U);
+  EXPECT_GE(first.expert_read_bytes / expert_bytes, first.expert_requests - first.expert_hits);
   // All of it is in memory now: a further token reads its embedding row alone, and perhaps new
   // experts.
   session.Append(std::span(tokens_).first(1), nullptr);
