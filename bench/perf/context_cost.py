@@ -101,30 +101,41 @@ class Bench:
                             f"{model.name}, context {context}: VmHWM {run.peak:,} bytes is within "
                             "the budget")
 
-    def measure(self, layers):
-        """Context -> seconds of a token, in each round."""
+    def prepare(self, layers):
+        """A model, and the session of a short prompt on it."""
         model = self.options.dir / f"heads-{layers}-layers"
         perf.make_model(self.options.thimble, model,
                         ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", 16],
                         MODEL_BYTES)
-        config = json.loads((model / "config.json").read_text())
-        times = {context: [] for context in CONTEXTS}
         with tempfile.TemporaryDirectory(dir=self.options.dir) as scratch:
             file = pathlib.Path(scratch) / "session"
             perf.Run(self.options.thimble, [
                 "run", "-m", model, "--ids", ",".join(str(1 + i * i % 9973) for i in range(256)),
                 "-n", 1, "--session", file, "--memory", self.options.memory]).need()
-            session = Session(file, config)
-            for turn in range(self.options.rounds):
-                for context in CONTEXTS:
+            return model, Session(file, json.loads((model / "config.json").read_text()))
+
+    def measure(self):
+        """[layers][context]: seconds of a token in each round. All are measured in each, so that
+        what else the machine does is the same for all."""
+        models = [self.prepare(layers) for layers in LAYERS]
+        times = [{context: [] for context in CONTEXTS} for _ in models]
+        for turn in range(self.options.rounds):
+            for context in CONTEXTS:
+                for of_model, (model, session) in zip(times, models):
                     run = self.decode(model, session, context)
-                    times[context].append(
+                    of_model[context].append(
                         run.stats["decode_s"] / (run.stats["generated_tokens"] - 1))
                     if turn == 0:
                         self.check_memory(model, context, run)
         if not self.options.keep:
-            shutil.rmtree(model)
+            for model, _ in models:
+                shutil.rmtree(model)
         return times
+
+
+def median_difference(more, less):
+    """Median over the rounds: what differs between rounds is left out."""
+    return statistics.median(a - b for a, b in zip(more, less))
 
 
 def main():
@@ -132,21 +143,22 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", default="8G")
     parser.add_argument("--tokens", type=int, default=64, help="decoded in each run")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--keep", action="store_true", help="leave the models there")
     options = parser.parse_args()
     perf.print_head("cost of context", options.thimble)
     bench = Bench(options)
-    few, many = (bench.measure(layers) for layers in LAYERS)
-    least = {context: [min(times[context]) for times in (few, many)] for context in CONTEXTS}
+    times = bench.measure()
+    few, many = times
     short = CONTEXTS[0]
-    kda = {context: (pair[1] - pair[0]) / MORE_KDA for context, pair in least.items()}
-    added = {context: statistics.mean(now - then for now, then in zip(least[context], least[short]))
-             for context in CONTEXTS[1:]}
+    kda = {context: median_difference(many[context], few[context]) / MORE_KDA
+           for context in CONTEXTS}
+    added = {context: statistics.mean(median_difference(of_model[context], of_model[short])
+                                      for of_model in times) for context in CONTEXTS[1:]}
     perf.print_table(["context", *[f"{layers} layers: ms a token" for layers in LAYERS],
                       "a KDA layer: ms", f"MLA over {short}: ms", "ns a position"],
-                     [[context, *[perf.spread([1e3 * second for second in times[context]])
-                                  for times in (few, many)], f"{1e3 * kda[context]:.2f}",
+                     [[context, *[perf.spread([1e3 * second for second in of_model[context]])
+                                  for of_model in times], f"{1e3 * kda[context]:.2f}",
                        *([f"{1e3 * added[context]:.2f}",
                           f"{1e9 * added[context] / (context - short):.0f}"]
                          if context in added else ["", ""])] for context in CONTEXTS])
