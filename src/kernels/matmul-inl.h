@@ -9,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/coded-inl.h"
 #include "kernels/kernels.h"
@@ -127,6 +128,68 @@ void FewTokens(const MatMulArgs& args) {
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
+
+// ---- one token and MXFP4 rows, of which this target unpacks several groups at once
+
+/// Adds pair kPair of the groups of a run. With the last one each row's next run is filled from
+/// where `rows` has come to: long before it is used, since the processor does not look far ahead.
+template <size_t kPair, size_t kRows>
+HWY_INLINE void AddMxPair(const MxRows& rows, const float* x, MxRun (&runs)[kRows],
+                          Sums<kRows, 1>& sums) {
+  V xs[4];
+  Unroll<4>([&](auto i) THIMBLE_INLINE_LAMBDA {
+    xs[i] = hn::LoadU(kF, x + kPair * 2 * kGroup + i * kLanes);
+    KeepInRegister(xs[i]);
+  });
+  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
+    V even[2], odd[2];
+    runs[r].TakePair(rows.scales + r * rows.scale_stride + kPair * 2, even, odd);
+    if constexpr (kPair == kMxRun / 2 - 1) runs[r].Fill(rows, r);
+    V& sum = sums.of[r][0].part[0];
+    sum = hn::MulAdd(even[0], xs[0], sum);
+    sum = hn::MulAdd(odd[0], xs[1], sum);
+    sum = hn::MulAdd(even[1], xs[2], sum);
+    sum = hn::MulAdd(odd[1], xs[3], sum);
+  });
+}
+
+/// Outputs of kRows rows from `row` on, for one token; rows have at least one run.
+template <size_t kRows>
+HWY_NOINLINE void MxTile(const MatMulArgs& args, size_t row) {
+  MxRows rows(args.w, row);
+  MxRows next(args.w, row + kRows);
+  MxRun runs[kRows];
+  Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { runs[r].Fill(rows, r); });
+  Sums<kRows, 1> sums;
+  ClearSums(sums);
+  const float* x = args.x;
+  const size_t groups = args.w.cols / kGroup;
+  for (size_t left = groups / kMxRun; left > 0; --left) {
+    next.PrefetchShare<kRows * kMxRun, kCacheLine>();
+    AddMxPair<0>(rows, x, runs, sums);
+    rows.AdvanceCodes(left > 1 ? kMxRun : 0);  // behind the last run nothing may be read
+    AddMxPair<1>(rows, x, runs, sums);
+    rows.AdvanceScales(kMxRun);
+    x += kMxRun * kGroup;
+  }
+  rows.AdvanceCodes(kMxRun);
+  for (size_t left = groups % kMxRun; left > 0; --left) {
+    AddGroup<kRows>(rows, x, args.x_stride, sums);
+    rows.NextGroup();
+    x += kGroup;
+  }
+  StoreSums(sums, args, row);
+}
+
+void OneTokenMx(const MatMulArgs& args) {
+  constexpr size_t kRows = 8;
+  size_t row = 0;
+  for (; row + kRows <= args.w.rows; row += kRows) MxTile<kRows>(args, row);
+  MatMulArgs rest = args;
+  rest.w = args.w.Rows(row, args.w.rows - row);
+  rest.y += row;
+  FewTokens<MxRows, 1>(rest);
+}
 
 // ---- few tokens and coded rows, which this target decodes in registers
 
@@ -430,6 +493,13 @@ void MatMulCoded(const MatMulArgs& args) {
   }
 }
 
+void MatMulMx(const MatMulArgs& args) {
+#if HWY_TARGET == HWY_AVX3_DL
+  if (args.num_tokens == 1 && args.w.cols >= kMxRun * kGroup) return OneTokenMx(args);
+#endif
+  MatMulRows<MxRows>(args);
+}
+
 void MatMul(const MatMulArgs& args) noexcept {
   switch (args.w.format) {
     case WeightFormat::kBF16:
@@ -437,7 +507,7 @@ void MatMul(const MatMulArgs& args) noexcept {
     case WeightFormat::kF32:
       return MatMulRows<F32Rows>(args);
     case WeightFormat::kMXFP4:
-      return MatMulRows<MxRows>(args);
+      return MatMulMx(args);
     case WeightFormat::kQ8:
       return MatMulRows<Q8Rows>(args);
     case WeightFormat::kCodedBF16:

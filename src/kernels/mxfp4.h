@@ -40,4 +40,16 @@ alignas(64) inline constexpr std::array<std::array<float, 16>, 256> kScaledE2M1 
   return products;
 }();
 
+/// The same as BF16, which holds each exactly: 16 for a code, then the same again.
+inline constexpr std::array<std::array<uint16_t, 32>, 256> kScaledE2M1AsBF16 = [] {
+  std::array<std::array<uint16_t, 32>, 256> halves{};
+  for (size_t scale = 0; scale < 256; ++scale) {
+    for (size_t i = 0; i < 32; ++i) {
+      halves[scale][i] =
+          static_cast<uint16_t>(std::bit_cast<uint32_t>(kScaledE2M1[scale][i % 16]) >> 16);
+    }
+  }
+  return halves;
+}();
+
 }  // namespace thimble

@@ -74,11 +74,12 @@ HWY_INLINE V LoadBF16(const uint8_t* p) {
 
 HWY_INLINE V LoadF32(const uint8_t* p) { return hn::BitCast(kF, LoadWords(p)); }
 
-/// The BF16 number at an address, in every lane.
+/// The BF16 number at an address, in every lane. Reads the two bytes before it, too: so it takes
+/// no shift.
 HWY_INLINE V BroadcastBF16(const uint8_t* p) {
-  uint16_t half;
-  std::memcpy(&half, p, sizeof(half));
-  return hn::BitCast(kF, hn::Set(kU, uint32_t{half} << 16));
+  uint32_t word;
+  std::memcpy(&word, p - sizeof(uint16_t), sizeof(word));
+  return hn::BitCast(kF, hn::And(hn::Set(kU, word), hn::Set(kU, 0xffff0000u)));
 }
 
 /// A copy of the last elements of a row, padded with zeros, since nothing may be read behind them.
@@ -165,11 +166,17 @@ struct MxRows {
         code_stride(w.cols / 2),
         scale_stride(w.cols / kMxGroup) {}
 
-  HWY_INLINE void NextGroup() {
-    codes += kGroup / 2;
-    scales += 1;
+  HWY_INLINE void AdvanceCodes(size_t groups) {
+    codes += groups * (kGroup / 2);
     KeepOnePointer(codes);
+  }
+  HWY_INLINE void AdvanceScales(size_t groups) {
+    scales += groups;
     KeepOnePointer(scales);
+  }
+  HWY_INLINE void NextGroup() {
+    AdvanceCodes(1);
+    AdvanceScales(1);
   }
   template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
@@ -217,6 +224,50 @@ struct MxRows {
   }
 };
 
+#if HWY_TARGET == HWY_AVX3_DL
+
+/// Groups of an MXFP4 row that are unpacked together: as many as fill a vector with codes.
+constexpr size_t kMxRun = 4;
+
+/// The codes of a run of one row. Lane l holds byte l of each group, in the order 0, 2, 1, 3, so
+/// that the codes of the groups that come next lie where lookups take their indices from: at bit 0
+/// those of one group, at bit 16 those of the other.
+struct MxRun {
+  U codes;
+
+  HWY_INLINE void Fill(const MxRows& rows, size_t r) {
+    static constexpr auto kOrder = [] {
+      std::array<uint8_t, kMxRun * kLanes> from{};
+      for (size_t i = 0; i < from.size(); ++i) {
+        const size_t group = i % 4 / 2 + i % 2 * 2;
+        from[i] = static_cast<uint8_t>(group * kLanes + i / kMxRun);
+      }
+      return from;
+    }();
+    const __m512i bytes = _mm512_loadu_si512(rows.codes + r * rows.code_stride);
+    codes.raw = _mm512_permutexvar_epi8(_mm512_loadu_si512(kOrder.data()), bytes);
+    KeepInRegister(codes);
+  }
+
+  /// Takes the next two groups, whose scales are given.
+  HWY_INLINE void TakePair(const uint8_t* scales, V (&even)[2], V (&odd)[2]) {
+    constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
+    const __m512 floats = _mm512_load_ps(kScaledE2M1[scales[0]].data());
+    const __m512i halves = _mm512_load_si512(kScaledE2M1AsBF16[scales[1]].data());
+    const auto lookup = [&](U at, V(&values)[2]) THIMBLE_INLINE_LAMBDA {
+      values[0].raw = _mm512_permutexvar_ps(at.raw, floats);
+      values[1].raw =
+          _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(kUpperHalves, at.raw, halves));
+    };
+    const U odd_codes = hn::ShiftRight<4>(codes);
+    lookup(codes, even);
+    lookup(odd_codes, odd);
+    codes = hn::ShiftRight<4>(odd_codes);
+  }
+};
+
+#endif
+
 struct Q8Rows {
   static constexpr bool kWholeGroups = true;
   const uint8_t* codes;
@@ -245,16 +296,16 @@ struct Q8Rows {
   template <class Part>
   HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
     const hn::Rebind<uint16_t, decltype(kU)> narrow;
-    const hn::RebindToSigned<decltype(kU)> whole;
     uint16_t pairs[kVector];
     std::memcpy(pairs, codes + r * stride + g * kGroup + p * sizeof(pairs), sizeof(pairs));
     U words = hn::PromoteTo(kU, hn::LoadU(narrow, pairs));
     KeepInRegister(words);
     const V scale = BroadcastBF16(scales + r * stride + g * sizeof(uint16_t));
-    const auto low = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<24>(words)));
-    const auto high = hn::ShiftRight<24>(hn::BitCast(whole, hn::ShiftLeft<16>(words)));
-    even = hn::Mul(hn::ConvertTo(kF, low), scale);
-    odd = hn::Mul(hn::ConvertTo(kF, high), scale);
+    // A code plus 128, put into the fraction of 2^23 and of 2^15 where its lowest bit is worth one.
+    const U low = hn::Xor(hn::And(words, hn::Set(kU, 0x00ffu)), hn::Set(kU, 0x4b000080u));
+    const U high = hn::Xor(hn::And(words, hn::Set(kU, 0xff00u)), hn::Set(kU, 0x47008000u));
+    even = hn::Mul(hn::Sub(hn::BitCast(kF, low), hn::Set(kF, 0x1p23f + 128)), scale);
+    odd = hn::Mul(hn::Sub(hn::BitCast(kF, high), hn::Set(kF, 0x1p15f + 128)), scale);
   }
 };
 
