@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "base/coded_bf16.h"
 #include "kernels/lanes-inl.h"
@@ -62,56 +63,64 @@ struct ExponentTable {
   }
 };
 
-/// For each byte of half a span, from which bit of its quadword on to take eight bits.
-struct BitOffsets {
-  alignas(64) uint8_t of[kHalfSpan];
+/// By how many bits to shift or rotate each word of half a span to the right. Bits of neighbouring
+/// bytes come along, above those that are wanted.
+struct BitCounts {
+  alignas(64) uint32_t of[kHalfSpan / sizeof(uint32_t)];
 };
 
 /// Low bits of the half's codes come to bits 0 and 1.
-constexpr BitOffsets LowBitOffsets(size_t half) {
-  BitOffsets offsets{};
-  for (size_t i = 0; i < kHalfSpan; ++i) {
-    const size_t run = 2 * half + i / kCodedLowBytes;
-    offsets.of[i] = static_cast<uint8_t>(i % 8 * 8 + 2 * run);
+constexpr BitCounts LowBitShifts(size_t half) {
+  BitCounts counts{};
+  for (size_t word = 0; word < std::size(counts.of); ++word) {
+    const size_t run = 2 * half + word * sizeof(uint32_t) / kCodedLowBytes;
+    counts.of[word] = static_cast<uint32_t>(2 * run);
   }
-  return offsets;
+  return counts;
 }
 
 /// The high bit of the half's codes comes to bit 2.
-constexpr BitOffsets HighBitOffsets(size_t half) {
-  BitOffsets offsets{};
-  for (size_t i = 0; i < kHalfSpan; ++i) {
-    const size_t run = 2 * half + i / kCodedLowBytes;
-    const size_t bit = 2 * run + i % kCodedLowBytes / kCodedHighBytes;
-    offsets.of[i] = static_cast<uint8_t>((i % 8 * 8 + bit + 62) % 64);
+constexpr BitCounts HighBitRotations(size_t half) {
+  BitCounts counts{};
+  for (size_t word = 0; word < std::size(counts.of); ++word) {
+    const size_t bit = 4 * half + word * sizeof(uint32_t) / kCodedHighBytes;
+    counts.of[word] = static_cast<uint32_t>((bit + 30) % 32);
   }
-  return offsets;
+  return counts;
 }
 
+struct ByteIndices {
+  alignas(64) uint8_t of[kHalfSpan];
+};
+
 /// Which bytes of two vectors, of low bytes and of high ones, make the 32 elements from `first` on.
-constexpr BitOffsets InterleaveFrom(size_t first) {
-  BitOffsets bytes{};
+constexpr ByteIndices InterleaveFrom(size_t first) {
+  ByteIndices bytes{};
   for (size_t i = 0; i < kHalfSpan; ++i) {
     bytes.of[i] = static_cast<uint8_t>(first + i / 2 + i % 2 * kHalfSpan);
   }
   return bytes;
 }
 
-HWY_INLINE __m512i LoadConstant(const BitOffsets& bytes) { return _mm512_load_si512(bytes.of); }
+template <class Constant>
+HWY_INLINE __m512i LoadConstant(const Constant& constant) {
+  return _mm512_load_si512(constant.of);
+}
 
 /// Decodes half `kHalf` of a whole span: two groups of 32 BF16 elements. The codes lie behind the
 /// span's fractions.
 template <size_t kHalf>
 HWY_INLINE void DecodeHalf(const ExponentTable& table, const uint8_t* fractions,
                            const uint8_t* codes, Escapes& escapes, U& first, U& second) {
-  static constexpr BitOffsets kLow = LowBitOffsets(kHalf), kHigh = HighBitOffsets(kHalf);
-  static constexpr BitOffsets kFirst = InterleaveFrom(0), kSecond = InterleaveFrom(32);
-  const __m512i low = _mm512_multishift_epi64_epi8(
-      LoadConstant(kLow),
-      _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes))));
-  const __m512i high = _mm512_multishift_epi64_epi8(
-      LoadConstant(kHigh), _mm512_broadcast_i32x4(_mm_loadu_si128(
-                               reinterpret_cast<const __m128i*>(codes + kCodedLowBytes))));
+  static constexpr BitCounts kLow = LowBitShifts(kHalf), kHigh = HighBitRotations(kHalf);
+  static constexpr ByteIndices kFirst = InterleaveFrom(0), kSecond = InterleaveFrom(32);
+  const __m512i low = _mm512_srlv_epi32(
+      _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes))),
+      LoadConstant(kLow));
+  const __m512i high = _mm512_rorv_epi32(
+      _mm512_broadcast_i32x4(
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + kCodedLowBytes))),
+      LoadConstant(kHigh));
   // Complements, so that one test finds the codes of three ones. The bits above are anything.
   constexpr int kNotThirdSelects = 0x1b, kThirdSelectsFirst = 0xe4, kThirdSelectsSecond = 0xd8;
   const __m512i code = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(3), kNotThirdSelects);

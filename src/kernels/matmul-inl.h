@@ -209,21 +209,31 @@ struct CodedCursor {
   Escapes escapes;
 };
 
-/// Adds half a span of each row, two rows at a time: more would exceed the registers.
-template <size_t kHalf, size_t kRows, size_t kTokens>
-HWY_INLINE void AddHalfSpan(const ExponentTable& table, CodedCursor* rows, const float* x,
-                            size_t x_stride, Sums<kRows, kTokens>& sums) {
+/// Adds a span of each row, in steps of half a span of two rows, since more would exceed the
+/// registers. With one token a step is decoded before the one before it is added: the processor
+/// does not look far enough ahead to do both at once otherwise.
+template <size_t kRows, size_t kTokens>
+HWY_INLINE void AddSpan(const ExponentTable& table, CodedCursor* rows, const float* x,
+                        size_t x_stride, Sums<kRows, kTokens>& sums) {
   constexpr size_t kPair = std::min<size_t>(kRows, 2);
-  Unroll<kRows / kPair>([&](auto pair) THIMBLE_INLINE_LAMBDA {
-    constexpr size_t kFirst = pair * kPair;
-    DecodedGroup<kPair> first, second;
-    Unroll<kPair>([&](auto r) THIMBLE_INLINE_LAMBDA {
-      CodedCursor& row = rows[kFirst + r];
-      DecodeHalf<kHalf>(table, row.span, row.span + kCodedSpan, row.escapes, first.words[r],
-                        second.words[r]);
-    });
-    AddGroup<kPair, kFirst>(first, x, x_stride, sums);
-    AddGroup<kPair, kFirst>(second, x + kGroup, x_stride, sums);
+  constexpr size_t kPairs = kRows / kPair;
+  constexpr size_t kSteps = 2 * kPairs;
+  constexpr size_t kAhead = kTokens == 1 ? 1 : 0;
+  DecodedGroup<kPair> first[kSteps], second[kSteps];
+  Unroll<kSteps + kAhead>([&](auto step) THIMBLE_INLINE_LAMBDA {
+    if constexpr (step < kSteps) {
+      Unroll<kPair>([&](auto r) THIMBLE_INLINE_LAMBDA {
+        CodedCursor& row = rows[step % kPairs * kPair + r];
+        DecodeHalf<step / kPairs>(table, row.span, row.span + kCodedSpan, row.escapes,
+                                  first[step].words[r], second[step].words[r]);
+      });
+    }
+    if constexpr (step >= kAhead) {
+      constexpr size_t kDone = step - kAhead;
+      const float* from = x + kDone / kPairs * kHalfSpan;
+      AddGroup<kPair, kDone % kPairs * kPair>(first[kDone], from, x_stride, sums);
+      AddGroup<kPair, kDone % kPairs * kPair>(second[kDone], from + kGroup, x_stride, sums);
+    }
   });
 }
 
@@ -257,8 +267,7 @@ HWY_NOINLINE void CodedTile(const MatMulArgs& args, const GroupPart& part,
   for (size_t spans = args.w.cols / kCodedSpan; spans > 0; --spans, x += kCodedSpan) {
     PrefetchLines<kRows * kSpanBytes>(next);
     next += kRows * kSpanBytes;
-    AddHalfSpan<0>(table, rows, x, args.x_stride, sums);
-    AddHalfSpan<1>(table, rows, x + kHalfSpan, args.x_stride, sums);
+    AddSpan(table, rows, x, args.x_stride, sums);
     Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { rows[r].span += kSpanBytes; });
   }
   if (args.w.cols % kCodedSpan != 0) {
