@@ -54,7 +54,7 @@ class Bench {
 
   void Run() {
     CatchInterrupts();
-    // The model first: what it may use depends on how large the process has been.
+    // The model first, while the process is small.
     if (Wants("prefill") || Wants("decode")) Sweeps();
     if (Wants("io")) Drive();
     if (Wants("kernels")) TimeKernels();
