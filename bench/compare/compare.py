@@ -22,6 +22,7 @@ MEASURES = {"prompt": ("tokens/s", True), "decode": ("tokens/s", True),
             "first token": ("s", False), "whole run": ("s", False), "read": ("GB", False),
             "peak RSS": ("GB", False)}
 LAYERS, EXPERTS = 27, 256  # of Kimi-Linear-48B
+REMEDY = "give --dir another drive, or fewer --layers"
 
 
 def figures(run, stats):
@@ -64,14 +65,6 @@ def layers_of(options):
     return layers
 
 
-def need_room(options, needed, what):
-    free = shutil.disk_usage(options.dir).free
-    if free - needed < perf.KEEP_FREE:
-        sys.exit(f"{options.dir} has {perf.size(free)} free, expected "
-                 f"{perf.size(needed + perf.KEEP_FREE)} ({what} and 20 GB left over): give "
-                 "--dir another drive, or fewer --layers")
-
-
 def prepare(options):
     """The containers and the GGUF, made where they are not there."""
     layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
@@ -80,11 +73,12 @@ def prepare(options):
     arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
     perf.make_model(options.thimble, exact, arguments, container_bytes(layers, distinct))
     if not target.exists():
-        need_room(options, llama.exported_bytes(exact, options.trunk), "the GGUF")
+        perf.need_room(options.dir, llama.exported_bytes(exact, options.trunk), "the GGUF",
+                       REMEDY)
         llama.export(exact, target, options.trunk)
     for other in others:
         if not (other / "manifest.json").exists():
-            need_room(options, perf.stored_bytes(exact), other.name)
+            perf.need_room(options.dir, perf.stored_bytes(exact), other.name, REMEDY)
             perf.Run(options.thimble, ["pack", "-m", exact, "-o", other, "--trunk", "q8"]).need()
         print(f"{other.name}: {perf.size(perf.stored_bytes(other))}")
     print(f"{target.name}: {perf.size(target.stat().st_size)}")

@@ -269,6 +269,14 @@ def stored_bytes(model):
                json.loads((model / "manifest.json").read_text())["files"])
 
 
+def need_room(folder, needed, what, remedy="give --dir another drive"):
+    """Ends the script where fewer than KEEP_FREE bytes would be left."""
+    free = shutil.disk_usage(folder).free
+    if free - needed < KEEP_FREE:
+        sys.exit(f"{folder} has {size(free)} free, expected {size(needed + KEEP_FREE)} "
+                 f"({what} and 20 GB left over): {remedy}")
+
+
 def make_model(thimble, model, arguments, needed):
     """Has synth make `model` where it is not there, its trunk as published, not coded; returns
     whether it was made. Ends the script where fewer than KEEP_FREE bytes would be left."""
@@ -276,10 +284,7 @@ def make_model(thimble, model, arguments, needed):
         print(f"{model}: there already, {size(stored_bytes(model))}")
         return False
     model.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(model.parent).free
-    if free - needed < KEEP_FREE:
-        sys.exit(f"{model.parent} has {size(free)} free, expected {size(needed + KEEP_FREE)} "
-                 "(the model and 20 GB left over): give --dir another drive")
+    need_room(model.parent, needed, "the model")
     print(f"making {model}, about {size(needed)}", flush=True)
     run = Run(thimble, ["synth", *arguments, "--raw", "-o", model]).need()
     print(f"made in {run.seconds:.0f} s, {size(stored_bytes(model))}", flush=True)

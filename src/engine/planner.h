@@ -14,8 +14,8 @@ namespace thimble {
 uint64_t DefaultMemoryBudget();
 
 /// What Engine::Open asks of PlanMemory for `options`, of which memory_bytes and num_threads are
-/// replaced by the figures given. The process is counted as
-/// large as it is; how large it was bounds the budget from below.
+/// replaced by the figures given. Returns freed memory to the system and counts the process as
+/// large as it is then; how large it was bounds the budget from below.
 PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
                             uint64_t budget_bytes, size_t num_threads);
 

@@ -128,7 +128,7 @@ TEST_F(KimiK3PlanTest, WorksWithTheVeryBudgetThatARefusalNames) {
         request_.num_sessions = sessions;
         const uint64_t floor = Floor();
         ExpectSound(Plan(floor), floor);
-        EXPECT_THROW(Plan(floor - 2 * kMB), Error);
+        EXPECT_THROW(Plan(floor - kMB * 3 / 2), Error);
       }
     }
   }
