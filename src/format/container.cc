@@ -500,7 +500,6 @@ bool MayBeCoded(TensorRole role) {
 
 bool MayBeQuantized(TensorRole role) {
   switch (role) {
-    case TensorRole::kHead:
     case TensorRole::kRouter:
     case TensorRole::kDecayA:
     case TensorRole::kDecayB:

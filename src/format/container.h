@@ -84,9 +84,9 @@ struct ContainerTensor {
 /// last. The embedding is read row by row, and kv_b twice, once across its rows.
 bool MayBeCoded(TensorRole role);
 
-/// Whether the container may hold a tensor as DType::kQ8: of those that may be coded the large ones
-/// inside the layers. Routers choose, the decay and write strength of KDA act on a state that keeps
-/// their errors, and the output head's errors reach the logits unmixed; all these stay exact.
+/// Whether the container may hold a tensor as DType::kQ8: of those that may be coded the large
+/// ones. Routers choose, and the decay and write strength of KDA act on a state that keeps their
+/// errors: these stay exact.
 bool MayBeQuantized(TensorRole role);
 
 /// Rows of a coded group of a matrix of `cols` columns: what decodes to a quarter of a megabyte.

@@ -117,14 +117,58 @@ void FewTokensTile(const MatMulArgs& args, size_t row) {
   StoreSums(sums, args, row);
 }
 
+/// A group of Q8 rows and its scales, those of a row kQ8Run behind those of the row before.
+struct Q8Group {
+  const uint8_t* codes;
+  size_t stride;
+  const float* scales;
+
+  template <class Part>
+  HWY_INLINE void Load(size_t r, size_t /*g*/, Part p, V& even, V& odd) const {
+    Q8Rows::Decode(codes + r * stride, p, scales + r * kQ8Run, even, odd);
+  }
+};
+
+/// The same for Q8 rows, whose scales are widened a run of groups at a time: one by one they
+/// would take as many instructions as the codes.
+template <size_t kRows, size_t kTokens>
+HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row) {
+  const Q8Rows rows(args.w, row);
+  Q8Rows next(args.w, row + kRows);
+  Sums<kRows, kTokens> sums;
+  ClearSums(sums);
+  alignas(64) float scales[kRows * kQ8Run];
+  Q8Group group = {rows.codes, rows.stride, scales};
+  const float* x = args.x;
+  const size_t groups = args.w.cols / kGroup;
+  for (size_t first = 0; first < groups; first += kQ8Run) {
+    const size_t count = std::min(kQ8Run, groups - first);
+    for (size_t r = 0; r < kRows; ++r) rows.Widen(r, first, count, scales + r * kQ8Run);
+    for (group.scales = scales; group.scales != scales + count; ++group.scales) {
+      next.PrefetchShare<kRows, kCacheLine>();
+      AddGroup<kRows>(group, x, args.x_stride, sums);
+      group.codes += kGroup;
+      KeepOnePointer(group.codes);
+      x += kGroup;
+    }
+  }
+  StoreSums(sums, args, row);
+}
+
 template <class Rows, size_t kTokens>
 void FewTokens(const MatMulArgs& args) {
   constexpr size_t kRows = kRowsAtOnce<Rows, kTokens>;
+  const auto tile = [&](auto rows, size_t row) {
+    if constexpr (std::is_same_v<Rows, Q8Rows>) {
+      Q8Tile<rows, kTokens>(args, row);
+    } else {
+      FewTokensTile<Rows, rows, kTokens>(args, row);
+    }
+  };
   size_t row = 0;
-  for (; row + kRows <= args.w.rows; row += kRows) {
-    FewTokensTile<Rows, kRows, kTokens>(args, row);
-  }
-  for (; row < args.w.rows; ++row) FewTokensTile<Rows, 1, kTokens>(args, row);
+  for (; row + kRows <= args.w.rows; row += kRows)
+    tile(std::integral_constant<size_t, kRows>(), row);
+  for (; row < args.w.rows; ++row) tile(std::integral_constant<size_t, 1>(), row);
 }
 
 #if HWY_TARGET == HWY_AVX3_DL

@@ -74,14 +74,6 @@ HWY_INLINE V LoadBF16(const uint8_t* p) {
 
 HWY_INLINE V LoadF32(const uint8_t* p) { return hn::BitCast(kF, LoadWords(p)); }
 
-/// The BF16 number at an address, in every lane. Reads the two bytes before it, too: so it takes
-/// no shift.
-HWY_INLINE V BroadcastBF16(const uint8_t* p) {
-  uint32_t word;
-  std::memcpy(&word, p - sizeof(uint16_t), sizeof(word));
-  return hn::BitCast(kF, hn::And(hn::Set(kU, word), hn::Set(kU, 0xffff0000u)));
-}
-
 /// A copy of the last elements of a row, padded with zeros, since nothing may be read behind them.
 struct PaddedGroup {
   uint8_t bytes[kGroup * sizeof(float)] = {};
@@ -268,6 +260,28 @@ struct MxRun {
 
 #endif
 
+/// (a & b) ^ c.
+HWY_INLINE U AndXor(U a, U b, U c) {
+#if THIMBLE_AVX512
+  return U{_mm512_ternarylogic_epi32(a.raw, b.raw, c.raw, 0x6a)};
+#else
+  return hn::Xor(hn::And(a, b), c);
+#endif
+}
+
+/// v times the number at p. A broadcast into a register would take a pipe of the multiply-adds.
+HWY_INLINE V MulByOne(V v, const float* p) {
+#if THIMBLE_AVX512
+  asm("vmulps %1%{1to16%}, %0, %0" : "+v"(v.raw) : "m"(*p));
+  return v;
+#else
+  return hn::Mul(v, hn::Set(kF, *p));
+#endif
+}
+
+/// Groups whose scales are widened at once (Q8Tile).
+constexpr size_t kQ8Run = 16;
+
 struct Q8Rows {
   static constexpr bool kWholeGroups = true;
   const uint8_t* codes;
@@ -279,12 +293,6 @@ struct Q8Rows {
         scales(codes + w.cols),
         stride(Q8RowBytes(w.cols)) {}
 
-  HWY_INLINE void NextGroup() {
-    codes += kGroup;
-    scales += sizeof(uint16_t);
-    KeepOnePointer(codes);
-    KeepOnePointer(scales);
-  }
   template <size_t kRows, size_t kStep>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * (kGroup + sizeof(uint16_t));
@@ -292,20 +300,40 @@ struct Q8Rows {
     codes += kShare;
   }
 
-  /// Eight bits times the eight of a BF16 fraction: the products are exact.
+  /// Writes the scales of `count` groups of row r from group g on.
+  HWY_INLINE void Widen(size_t r, size_t g, size_t count, float* out) const {
+    const uint8_t* from = scales + r * stride + g * sizeof(uint16_t);
+    size_t i = 0;
+    for (; i + kVector <= count; i += kVector) {
+      hn::StoreU(LoadBF16(from + i * sizeof(uint16_t)), kF, out + i);
+    }
+    for (; i < count; ++i) {
+      uint16_t half;
+      std::memcpy(&half, from + i * sizeof(half), sizeof(half));
+      out[i] = std::bit_cast<float>(uint32_t{half} << 16);
+    }
+  }
+
   template <class Part>
   HWY_INLINE void Load(size_t r, size_t g, Part p, V& even, V& odd) const {
+    float scale;
+    Widen(r, g, 1, &scale);
+    Decode(codes + r * stride + g * kGroup, p, &scale, even, odd);
+  }
+
+  /// Eight bits times the eight of a BF16 fraction: the products are exact.
+  template <class Part>
+  static HWY_INLINE void Decode(const uint8_t* group, Part p, const float* scale, V& even, V& odd) {
     const hn::Rebind<uint16_t, decltype(kU)> narrow;
     uint16_t pairs[kVector];
-    std::memcpy(pairs, codes + r * stride + g * kGroup + p * sizeof(pairs), sizeof(pairs));
+    std::memcpy(pairs, group + p * sizeof(pairs), sizeof(pairs));
     U words = hn::PromoteTo(kU, hn::LoadU(narrow, pairs));
     KeepInRegister(words);
-    const V scale = BroadcastBF16(scales + r * stride + g * sizeof(uint16_t));
     // A code plus 128, put into the fraction of 2^23 and of 2^15 where its lowest bit is worth one.
-    const U low = hn::Xor(hn::And(words, hn::Set(kU, 0x00ffu)), hn::Set(kU, 0x4b000080u));
-    const U high = hn::Xor(hn::And(words, hn::Set(kU, 0xff00u)), hn::Set(kU, 0x47008000u));
-    even = hn::Mul(hn::Sub(hn::BitCast(kF, low), hn::Set(kF, 0x1p23f + 128)), scale);
-    odd = hn::Mul(hn::Sub(hn::BitCast(kF, high), hn::Set(kF, 0x1p15f + 128)), scale);
+    const U low = AndXor(words, hn::Set(kU, 0x00ffu), hn::Set(kU, 0x4b000080u));
+    const U high = AndXor(words, hn::Set(kU, 0xff00u), hn::Set(kU, 0x47008000u));
+    even = MulByOne(hn::Sub(hn::BitCast(kF, low), hn::Set(kF, 0x1p23f + 128)), scale);
+    odd = MulByOne(hn::Sub(hn::BitCast(kF, high), hn::Set(kF, 0x1p15f + 128)), scale);
   }
 };
 

@@ -445,13 +445,15 @@ class Writer {
   // Adds up what quantising cost, extent by extent in their order.
   void SumLosses() {
     std::map<uint32_t, LayerLoss> layers;
+    LayerLoss head = {"output head", {}, {}};  // the one tensor outside the layers
     LayerLoss all = {"in all", {}, {}};
     for (size_t i = 0; i < layout_.extents.size(); ++i) {
       const WeightLoss& loss = journal_->Find(i)->loss;
       const ExtentUse& use = layout_.uses[i];
       const bool is_expert = use.kind == ExtentUse::Kind::kExpert;
       if (loss.weights == 0) continue;
-      LayerLoss& layer = layers[use.layer];
+      const bool is_global = use.kind == ExtentUse::Kind::kGlobal;
+      LayerLoss& layer = is_global ? head : layers[use.layer];
       (is_expert ? layer.experts : layer.trunk).Add(loss);
       (is_expert ? all.experts : all.trunk).Add(loss);
     }
@@ -464,6 +466,7 @@ class Writer {
       layer.name = "layer " + std::to_string(number);
       losses_.push_back(layer);
     }
+    if (head.trunk.weights > 0) losses_.push_back(head);
     if (!losses_.empty()) losses_.push_back(all);
   }
 

@@ -64,9 +64,9 @@ struct WriteOptions {
 
 enum class WriteOutcome : uint8_t { kWritten, kAlreadyThere };
 
-/// What quantising cost in one layer, or over all.
+/// What quantising cost in one layer, in the output head, or over all.
 struct LayerLoss {
-  std::string name;  // "layer 5"
+  std::string name;  // "layer 5", "output head", "in all"
   WeightLoss trunk;
   WeightLoss experts;
 };
@@ -77,7 +77,8 @@ struct PackResult {
   uint64_t bytes = 0;        // of all data files
   uint64_t plain_bytes = 0;  // the same, were nothing coded
   size_t files = 0;
-  /// Of a container that was written lossy: each layer that was quantised, then all.
+  /// Of a container that was written lossy: each layer that was quantised, the output head
+  /// if it was, then all.
   std::vector<LayerLoss> losses;
 };
 

@@ -333,7 +333,7 @@ TEST_F(ContainerTest, Q8Tensors) {
     }
   }
   EXPECT_GT(quantized, 20U);
-  EXPECT_EQ(store.Global(TensorRole::kHead).dtype, DType::kBF16);
+  EXPECT_EQ(store.Global(TensorRole::kHead).dtype, DType::kQ8);
   EXPECT_EQ(store.Global(TensorRole::kEmbedding).dtype, DType::kBF16);
   ExpectRejected({"Q8", "lossy"}, [](Json& json) { json.erase("lossy"); });
   const auto rename = [](const char* from, const char* to) {

@@ -650,8 +650,10 @@ TEST_F(Q8PackTest, TheTrunkIsMarkedLossyAndOffByLittle) {
   EXPECT_EQ(store.lossy()[0].format, "q8");
   EXPECT_GT(store.lossy()[0].relative_error, 0.002F);
   EXPECT_LT(store.lossy()[0].relative_error, 0.01F);
-  ASSERT_EQ(result.losses.size(), 6U);  // five layers, and all
+  ASSERT_EQ(result.losses.size(), 7U);  // five layers, the head, and all
   EXPECT_EQ(result.losses[0].name, "layer 0");
+  EXPECT_EQ(result.losses[5].name, "output head");
+  EXPECT_GT(result.losses[5].trunk.weights, 0.0);
   EXPECT_EQ(result.losses[0].experts.weights, 0.0);
   EXPECT_EQ(VerifyModel(packed(), nullptr).num_damaged, 0U);
 }
