@@ -34,7 +34,6 @@
 #include "base/byte_size.h"
 #include "io/file.h"
 #include "io/file_reader.h"
-#include "io/queue_shape.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 
@@ -189,11 +188,7 @@ void ReadThroughRing(FileReader& reader, const Files& files, const OnBlock& on_b
 }
 
 Way RingReads(const Files& files, ReadMode mode) {
-  // Opened once, as an engine does: the measurement at open is no part of the reading.
-  MemoryBudget budget(kMeasureBytes);
-  Buffer scratch(budget, "measurement", kMeasureBytes);
-  const std::shared_ptr<FileReader> reader =
-      OpenReader(files.paths(), mode, {scratch.data(), scratch.bytes()});
+  const std::shared_ptr<FileReader> reader = OpenReader(files.paths(), mode);
   return {reader->Describe(),
           [&files, reader](const OnBlock& on_block) { ReadThroughRing(*reader, files, on_block); }};
 }

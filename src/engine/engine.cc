@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "engine/fingerprint.h"
 #include "engine/planner.h"
-#include "io/queue_shape.h"
 #include "residency/weight_layout.h"
 
 namespace thimble {
@@ -31,15 +30,6 @@ MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store, const Pl
     *schedule = TrunkSchedule::Build(config, store, plan.block_bytes);
   }
   return plan;
-}
-
-// Direct reads are measured first where the budget has room for it now, before the weights take it.
-std::unique_ptr<FileReader> OpenReaderWithin(MemoryBudget& budget,
-                                             const std::vector<std::filesystem::path>& paths,
-                                             ReadMode mode) {
-  const bool has_room = budget.limit_bytes() - budget.used_bytes() >= kMeasureBytes;
-  Buffer scratch(budget, "measurement of the drive", has_room ? kMeasureBytes : 0);
-  return OpenReader(paths, mode, {scratch.data(), scratch.bytes()});
 }
 
 }  // namespace
@@ -76,7 +66,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Openin
           &schedule_)),
       process_(budget_.Reserve("process", plan_.items.at("process"))),
       page_tables_(budget_.Reserve("page tables", plan_.items.at("page tables"))),
-      reader_(OpenReaderWithin(budget_, PathsOf(store_), options.read_mode)),
+      reader_(OpenReader(PathsOf(store_), options.read_mode)),
       trunk_(model.config, store_, std::move(schedule_), {plan_.ring_slots, plan_.pinned_bytes},
              kernels_, *reader_, monitor_, budget_),
       experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_,

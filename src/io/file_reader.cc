@@ -12,12 +12,11 @@
 namespace thimble {
 namespace {
 
-// A model below this is in the page cache most of the time, and loaded before a measurement of the
-// drive would pay.
+// A model below this is in the page cache most of the time.
 constexpr uint64_t kSmallModelBytes = 256 * kMB;
-// Direct reads are measured on the largest file, where it has room for samples that do not overlap.
-constexpr uint64_t kMeasurableBytes = 64 * kMiB;
 constexpr QueueShape kThreadShape = {FileReader::kMaxThreads, 4 * kMiB};
+// 32 MiB: beyond that no drive was seen to gain, and demanded reads wait.
+constexpr QueueShape kUringShape = {8, 4 * kMiB};
 
 std::vector<File> OpenAll(const std::vector<std::filesystem::path>& paths) {
   std::vector<File> files;
@@ -43,16 +42,10 @@ uint64_t TotalBytes(const std::vector<File>& files) {
   return total;
 }
 
-QueueShape ShapeFor(const std::vector<File>& files, std::span<std::byte> scratch) {
-  if (scratch.empty() || TotalBytes(files) < kSmallModelBytes) return {};
-  const auto largest = std::ranges::max_element(files, {}, &File::size);
-  return largest->size() < kMeasurableBytes ? QueueShape() : MeasureShape(largest->path(), scratch);
-}
-
 }  // namespace
 
 std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& paths,
-                                       ReadMode mode, std::span<std::byte> scratch) {
+                                       ReadMode mode) {
   std::vector<File> buffered = OpenAll(paths);
   if (mode == ReadMode::kMapped) {
     if (auto reader = TryNewMapReader(&buffered, kThreadShape)) return reader;
@@ -67,7 +60,7 @@ std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>&
     return NewPreadReader(std::move(buffered), kThreadShape,
                           "pread, buffered for lack of O_DIRECT");
   }
-  if (auto reader = TryNewUringReader(&*direct, ShapeFor(*direct, scratch))) return reader;
+  if (auto reader = TryNewUringReader(&*direct, kUringShape)) return reader;
   return NewPreadReader(std::move(*direct), kThreadShape, "pread, direct");
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,7 @@ class FileReader : public BlockReader {
   /// Threads of any reader, each asleep in the kernel nearly all of the time.
   static constexpr size_t kMaxThreads = 4;
 
-  /// How it reads, in words: "io_uring, direct, depth 4 x 4 MiB".
+  /// How it reads, in words: "io_uring, direct, depth 8 x 4 MiB".
   virtual std::string Describe() const = 0;
   /// Bytes that came so far, with what alignment adds. Any thread.
   virtual uint64_t read_bytes() const = 0;
@@ -37,11 +36,9 @@ class FileReader : public BlockReader {
 
 /// Opens all files, in the best way that the kernel and their file system allow: io_uring with
 /// O_DIRECT; without io_uring, threads that call pread(2) with O_DIRECT; without O_DIRECT, the same
-/// through the page cache. Describe() says which it became. Direct reads of large models are
-/// measured first, a few tens of milliseconds, to choose how many reads of what size are in flight:
-/// into `scratch`, which holds kMeasureBytes or nothing, and then nothing is measured.
-/// Error(kBadModel) where a file cannot be opened.
+/// through the page cache. Describe() says which it became. Error(kBadModel) where a file cannot be
+/// opened.
 std::unique_ptr<FileReader> OpenReader(const std::vector<std::filesystem::path>& paths,
-                                       ReadMode mode, std::span<std::byte> scratch = {});
+                                       ReadMode mode);
 
 }  // namespace thimble

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
-#include <span>
 #include <string>
 
 #include "base/byte_size.h"
@@ -20,14 +18,5 @@ struct QueueShape {
 
 /// "4 x 4 MiB".
 std::string FormatShape(const QueueShape& shape);
-
-/// Memory that a measurement reads into.
-inline constexpr size_t kMeasureBytes = 16 * kMiB;
-
-/// The gentlest shape that reads `file` about as fast as any, by a measurement past the page cache,
-/// or the default where the drive is so slow that measuring would take long. `file` holds at least
-/// 64 MiB; io_uring and O_DIRECT work on it. `scratch` holds kMeasureBytes, aligned as reads must
-/// be, best in large pages, as the memory has that weights are read to.
-QueueShape MeasureShape(const std::filesystem::path& file, std::span<std::byte> scratch);
 
 }  // namespace thimble

@@ -11,7 +11,6 @@
 #include "io/drive_probe.h"
 #include "io/file.h"
 #include "io/file_reader.h"
-#include "io/queue_shape.h"
 #include "memory/buffer.h"
 
 namespace thimble {
@@ -22,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kSlots = 4;  // reads asked for at once, as the trunk's ring has
 constexpr uint64_t kBlockBytes = 8 * kMiB;
 constexpr size_t kChecks = 6;
-// One scratch serves both.
-static_assert(kProbeScratchBytes >= kMeasureBytes);
 
 struct Place {
   uint32_t file;
@@ -140,7 +137,7 @@ DriveBenchReport BenchDrive(const DriveBenchOptions& options, MemoryBudget& budg
                             const MeasurementSink& sink) {
   Buffer scratch(budget, "drive probe", kProbeScratchBytes);
   const std::span<std::byte> scratch_bytes(scratch.data(), scratch.bytes());
-  const auto reader = OpenReader(options.files, ReadMode::kDirect, scratch_bytes);
+  const auto reader = OpenReader(options.files, ReadMode::kDirect);
   DriveBench bench(options, *reader, budget);
   bench.Verify();
   std::vector<double> limits;
