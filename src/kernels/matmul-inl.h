@@ -158,16 +158,17 @@ HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row) {
 template <class Rows, size_t kTokens>
 void FewTokens(const MatMulArgs& args) {
   constexpr size_t kRows = kRowsAtOnce<Rows, kTokens>;
-  const auto tile = [&](auto rows, size_t row) {
+  const auto tile = [&](auto num_rows, size_t row) {
     if constexpr (std::is_same_v<Rows, Q8Rows>) {
-      Q8Tile<rows, kTokens>(args, row);
+      Q8Tile<num_rows, kTokens>(args, row);
     } else {
-      FewTokensTile<Rows, rows, kTokens>(args, row);
+      FewTokensTile<Rows, num_rows, kTokens>(args, row);
     }
   };
   size_t row = 0;
-  for (; row + kRows <= args.w.rows; row += kRows)
+  for (; row + kRows <= args.w.rows; row += kRows) {
     tile(std::integral_constant<size_t, kRows>(), row);
+  }
   for (; row < args.w.rows; ++row) tile(std::integral_constant<size_t, 1>(), row);
 }
 
