@@ -22,6 +22,8 @@ MEASURES = {"prompt": ("tokens/s", True), "decode": ("tokens/s", True),
             "first token": ("s", False), "whole run": ("s", False), "read": ("GB", False),
             "peak RSS": ("GB", False)}
 LAYERS, EXPERTS = 27, 256  # of Kimi-Linear-48B
+# What `pack` makes of Thimble's model beside it, for --trunk q8_0: name of the run -> its options.
+PACKED = {"Thimble, coded": [], "Thimble, q8": ["--trunk", "q8"]}
 REMEDY = "give --dir another drive, or fewer --layers"
 
 
@@ -43,7 +45,7 @@ def paths_of(options, layers, distinct):
     name = f"kimi-linear-{layers}-{distinct}"
     models = {"Thimble": options.dir / name}
     if options.trunk == "q8_0":
-        models["Thimble, q8"] = options.dir / f"{name}-q8"
+        models |= {run: options.dir / f"{name}-{run.split()[-1]}" for run in PACKED}
     return models, options.dir / f"{name}-{options.trunk}.gguf"
 
 
@@ -69,18 +71,19 @@ def prepare(options):
     """The containers and the GGUF, made where they are not there."""
     layers, distinct = layers_of(options), options.distinct_experts or EXPERTS
     models, target = paths_of(options, layers, distinct)
-    exact, *others = models.values()
+    exact = models["Thimble"]
     arguments = ["--arch", "kimi-linear-48b", "--layers", layers, "--distinct-experts", distinct]
     perf.make_model(options.thimble, exact, arguments, container_bytes(layers, distinct))
     if not target.exists():
         perf.need_room(options.dir, llama.exported_bytes(exact, options.trunk), "the GGUF",
                        REMEDY)
         llama.export(exact, target, options.trunk)
-    for other in others:
-        if not (other / "manifest.json").exists():
-            perf.need_room(options.dir, perf.stored_bytes(exact), other.name, REMEDY)
-            perf.Run(options.thimble, ["pack", "-m", exact, "-o", other, "--trunk", "q8"]).need()
-        print(f"{other.name}: {perf.size(perf.stored_bytes(other))}")
+    for run in sorted(models.keys() & PACKED.keys()):
+        packed = models[run]
+        if not (packed / "manifest.json").exists():
+            perf.need_room(options.dir, perf.stored_bytes(exact), packed.name, REMEDY)
+            perf.Run(options.thimble, ["pack", "-m", exact, "-o", packed, *PACKED[run]]).need()
+        print(f"{packed.name}: {perf.size(perf.stored_bytes(packed))}")
     print(f"{target.name}: {perf.size(target.stat().st_size)}")
     return models, target
 
@@ -169,7 +172,8 @@ def main():
                         help="Thimble, too, reads what its memory holds before the prompt")
     parser.add_argument("--trunk", choices=("bf16", "q8_0"), default="bf16",
                         help="type of the GGUF's trunk; q8_0 rounds, and is smaller: then Thimble "
-                             "runs once more, on what pack --trunk q8 makes of its model")
+                             "runs twice more, on what pack makes of its model, without loss and "
+                             "with --trunk q8")
     parser.add_argument("--layers", type=int, help="fewer layers, for a quick check")
     parser.add_argument("--distinct-experts", type=int, help="fewer experts in the container")
     parser.add_argument("--repack", action="store_true",

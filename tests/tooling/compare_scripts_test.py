@@ -46,12 +46,13 @@ class CompareScriptsTest(unittest.TestCase):
         self.assertIn("decode: Thimble is ahead of llama.cpp, 1.5 times faster", text)
         self.assertIn("decode: Thimble, q8 is ahead of llama.cpp, 2 times faster", text)
 
-    def test_only_a_rounded_trunk_has_another_container(self):
+    def test_only_a_rounded_trunk_has_packed_containers(self):
         options = argparse.Namespace(dir=pathlib.Path("d"), trunk="bf16")
         self.assertEqual(list(compare.paths_of(options, 4, 8)[0]), ["Thimble"])
         options.trunk = "q8_0"
         models, target = compare.paths_of(options, 4, 8)
         self.assertEqual(list(map(str, models.values())), ["d/kimi-linear-4-8",
+                                                           "d/kimi-linear-4-8-coded",
                                                            "d/kimi-linear-4-8-q8"])
         self.assertEqual(str(target), "d/kimi-linear-4-8-q8_0.gguf")
 
