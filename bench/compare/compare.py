@@ -78,7 +78,7 @@ def prepare(options):
         perf.need_room(options.dir, llama.exported_bytes(exact, options.trunk), "the GGUF",
                        REMEDY)
         llama.export(exact, target, options.trunk)
-    for run in sorted(models.keys() & PACKED.keys()):
+    for run in (run for run in PACKED if run in models):
         packed = models[run]
         if not (packed / "manifest.json").exists():
             perf.need_room(options.dir, perf.stored_bytes(exact), packed.name, REMEDY)

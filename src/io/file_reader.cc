@@ -1,6 +1,5 @@
 #include "io/file_reader.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

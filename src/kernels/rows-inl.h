@@ -3,7 +3,7 @@
 // A type of rows starts at a row and a group of it, and offers
 //   Load(r, g, p, even, odd)  of group g (from there on) of the r-th row (from there on), elements
 //                             2l and 2l + 1, for each lane l of the compile-time part p;
-//   NextGroup()               goes on to the next group;
+//   NextGroup()               goes on to the next group (but for Q8Rows, see Q8Tile);
 //   PrefetchShare<kRows, kStep>()
 //                             asks for memory of the rows from here on (PrefetchLines), for each
 //                             call as many bytes as kRows rows have in a group, and goes on behind
@@ -18,6 +18,7 @@
 #define THIMBLE_KERNELS_ROWS_INL_H_
 #endif
 
+#include "base/bf16.h"
 #include "base/weight_matrix.h"
 #include "kernels/lanes-inl.h"
 #include "kernels/mxfp4.h"
@@ -269,8 +270,8 @@ HWY_INLINE U AndXor(U a, U b, U c) {
 #endif
 }
 
-/// v times the number at p. A broadcast into a register would take a pipe of the multiply-adds.
-HWY_INLINE V MulByOne(V v, const float* p) {
+/// v times the number at p. On Zen 4 a broadcast into a register costs time of the multiply-adds.
+HWY_INLINE V MulByScalar(V v, const float* p) {
 #if THIMBLE_AVX512
   asm("vmulps %1%{1to16%}, %0, %0" : "+v"(v.raw) : "m"(*p));
   return v;
@@ -310,7 +311,7 @@ struct Q8Rows {
     for (; i < count; ++i) {
       uint16_t half;
       std::memcpy(&half, from + i * sizeof(half), sizeof(half));
-      out[i] = std::bit_cast<float>(uint32_t{half} << 16);
+      out[i] = FloatOfBF16(half);
     }
   }
 
@@ -332,8 +333,8 @@ struct Q8Rows {
     // A code plus 128, put into the fraction of 2^23 and of 2^15 where its lowest bit is worth one.
     const U low = AndXor(words, hn::Set(kU, 0x00ffu), hn::Set(kU, 0x4b000080u));
     const U high = AndXor(words, hn::Set(kU, 0xff00u), hn::Set(kU, 0x47008000u));
-    even = MulByOne(hn::Sub(hn::BitCast(kF, low), hn::Set(kF, 0x1p23f + 128)), scale);
-    odd = MulByOne(hn::Sub(hn::BitCast(kF, high), hn::Set(kF, 0x1p15f + 128)), scale);
+    even = MulByScalar(hn::Sub(hn::BitCast(kF, low), hn::Set(kF, 0x1p23f + 128)), scale);
+    odd = MulByScalar(hn::Sub(hn::BitCast(kF, high), hn::Set(kF, 0x1p15f + 128)), scale);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/bf16.h"
 #include "base/coded_bf16.h"
 #include "kernels/mxfp4.h"
 
@@ -68,7 +69,7 @@ Tile MakeTile(WeightFormat format, size_t cols) {
   for (size_t i = 0; i < StoredMatrix::kTileRows * cols; ++i) {
     floats.push_back(normal(random));
     halves.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(floats.back()) >> 16U));
-    const float rounded = std::bit_cast<float>(uint32_t{halves.back()} << 16U);
+    const float rounded = FloatOfBF16(halves.back());
     tile.values.push_back(format == WeightFormat::kF32 ? floats.back() : rounded);
   }
   if (format == WeightFormat::kCodedBF16) {

@@ -445,7 +445,7 @@ class Writer {
   // Adds up what quantising cost, extent by extent in their order.
   void SumLosses() {
     std::map<uint32_t, LayerLoss> layers;
-    LayerLoss head = {"output head", {}, {}};  // the one tensor outside the layers
+    LayerLoss head = {"output head", {}, {}};  // alone may be, outside the layers
     LayerLoss all = {"in all", {}, {}};
     for (size_t i = 0; i < layout_.extents.size(); ++i) {
       const WeightLoss& loss = journal_->Find(i)->loss;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/bf16.h"
 #include "base/error.h"
 #include "base/weight_matrix.h"
 #include "kernels/kernels.h"
@@ -23,8 +24,6 @@ static_assert(kGroup == kMxGroup && kGroup == kQ8Group);
 constexpr size_t kQuantizeGrain = size_t{1} << 14;  // elements for one thread at least
 
 constexpr uint16_t MagnitudeOf(uint16_t element) { return element & 0x7fff; }
-
-float ValueOf(uint16_t element) { return std::bit_cast<float>(uint32_t{element} << 16); }
 
 // Codes and squared errors of magnitudes, in units of a scale. The bits of a BF16 magnitude are its
 // exponent above its seven bits of fraction; less the exponent of the scale they are an index.
@@ -87,7 +86,7 @@ bool CheckGroup(const WeightMatrix& stored, const uint16_t* group,
   std::array<float, kGroup> decoded;
   BestKernels().decode(stored, decoded.data());
   for (size_t i = 0; i < kGroup; ++i) {
-    const double weight = ValueOf(group[i]);
+    const double weight = FloatOfBF16(group[i]);
     const double difference = double{decoded[i]} - weight;
     loss->Add({difference * difference, weight * weight});
   }
@@ -117,7 +116,7 @@ uint16_t ChooseQ8Scale(const uint16_t* group) {
   for (size_t i = 0; i < kGroup; ++i) largest = std::max(largest, MagnitudeOf(group[i]));
   constexpr uint16_t kInfinity = 0x7f80;
   if (largest >= kInfinity) return 0;
-  const auto bits = std::bit_cast<uint32_t>(ValueOf(largest) / 127);
+  const auto bits = std::bit_cast<uint32_t>(FloatOfBF16(largest) / 127);
   return static_cast<uint16_t>((bits + 0xffff) >> 16);
 }
 
@@ -126,12 +125,12 @@ bool QuantizeQ8Group(const uint16_t* group, uint8_t* codes, uint8_t* scale, Weig
   // Added and taken away again, it leaves a double rounded to an integer, ties to even.
   constexpr double kRounder = 0x1.8p52;
   const uint16_t chosen = ChooseQ8Scale(group);
-  const double unit = ValueOf(chosen);
+  const double unit = FloatOfBF16(chosen);
   // As the kernels see it: a row of one group.
   std::array<uint8_t, Q8RowBytes(kGroup)> row;
   std::array<float, kGroup> wanted;
   for (size_t i = 0; i < kGroup; ++i) {
-    const double code = unit == 0 ? 0 : double{ValueOf(group[i])} / unit + kRounder - kRounder;
+    const double code = unit == 0 ? 0 : double{FloatOfBF16(group[i])} / unit + kRounder - kRounder;
     row[i] = static_cast<uint8_t>(static_cast<int8_t>(code));
     wanted[i] = static_cast<float>(code * unit);
   }

@@ -90,8 +90,9 @@ TEST_F(FileReaderTest, ReadsLargeModelsDirect) {
   const auto large = dir_ / "large";
   WriteText(large, "");
   std::filesystem::resize_file(large, 300 * kMiB);
-  EXPECT_THAT(OpenReader({path_, large}, ReadMode::kAuto)->Describe(),
-              StartsWith("io_uring, direct"));
+  const auto reader = OpenReader({path_, large}, ReadMode::kAuto);
+  EXPECT_EQ(reader->Describe(), "io_uring, direct, depth 8 x 4 MiB");
+  EXPECT_EQ(reader->read_bytes(), 0U);
   EXPECT_THAT(OpenReader({large}, ReadMode::kBuffered)->Describe(), StartsWith("pread, buffered"));
 }
 
