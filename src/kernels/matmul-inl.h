@@ -96,19 +96,16 @@ HWY_INLINE void StoreSums(const Sums<kRows, kTokens>& sums, const MatMulArgs& ar
   });
 }
 
-/// Outputs of kRows rows from `row` on, for kTokens tokens.
+/// Outputs of kRows rows from `row` on, for kTokens tokens. Asks for the rows `ahead` of them.
 template <class Rows, size_t kRows, size_t kTokens>
-void FewTokensTile(const MatMulArgs& args, size_t row) {
+void FewTokensTile(const MatMulArgs& args, size_t row, size_t ahead) {
   Rows rows(args.w, row);
-  Rows next(args.w, row + kRows);
+  Rows next(args.w, row + ahead);
   Sums<kRows, kTokens> sums;
   ClearSums(sums);
-  // Tried for each format; the others lose by it.
-  constexpr size_t kStep =
-      kTokens == 1 && std::is_same_v<Rows, BF16Rows> ? 2 * kCacheLine : kCacheLine;
   const float* x = args.x;
   for (size_t groups = args.w.cols / kGroup; groups > 0; --groups) {
-    next.template PrefetchShare<kRows, kStep>();
+    next.template PrefetchShare<kRows>();
     AddGroup<kRows>(rows, x, args.x_stride, sums);
     rows.NextGroup();
     x += kGroup;
@@ -132,9 +129,9 @@ struct Q8Group {
 /// The same for Q8 rows, whose scales are widened a run of groups at a time: one by one they
 /// would take as many instructions as the codes.
 template <size_t kRows, size_t kTokens>
-HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row) {
+HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row, size_t ahead) {
   const Q8Rows rows(args.w, row);
-  Q8Rows next(args.w, row + kRows);
+  Q8Rows next(args.w, row + ahead);
   Sums<kRows, kTokens> sums;
   ClearSums(sums);
   alignas(64) float scales[kRows * kQ8Run];
@@ -145,7 +142,7 @@ HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row) {
     const size_t count = std::min(kQ8Run, groups - first);
     for (size_t r = 0; r < kRows; ++r) rows.Widen(r, first, count, scales + r * kQ8Run);
     for (group.scales = scales; group.scales != scales + count; ++group.scales) {
-      next.PrefetchShare<kRows, kCacheLine>();
+      next.PrefetchShare<kRows>();
       AddGroup<kRows>(group, x, args.x_stride, sums);
       group.codes += kGroup;
       KeepOnePointer(group.codes);
@@ -155,14 +152,14 @@ HWY_NOINLINE void Q8Tile(const MatMulArgs& args, size_t row) {
   StoreSums(sums, args, row);
 }
 
-template <class Rows, size_t kTokens>
-void FewTokens(const MatMulArgs& args) {
-  constexpr size_t kRows = kRowsAtOnce<Rows, kTokens>;
+template <class Rows, size_t kTokens, size_t kRows>
+void FewTokensRows(const MatMulArgs& args) {
+  const size_t ahead = RowsAhead<kRows>(args.w.RowBytes());
   const auto tile = [&](auto num_rows, size_t row) {
     if constexpr (std::is_same_v<Rows, Q8Rows>) {
-      Q8Tile<num_rows, kTokens>(args, row);
+      Q8Tile<num_rows, kTokens>(args, row, ahead);
     } else {
-      FewTokensTile<Rows, num_rows, kTokens>(args, row);
+      FewTokensTile<Rows, num_rows, kTokens>(args, row, ahead);
     }
   };
   size_t row = 0;
@@ -170,6 +167,17 @@ void FewTokens(const MatMulArgs& args) {
     tile(std::integral_constant<size_t, kRows>(), row);
   }
   for (; row < args.w.rows; ++row) tile(std::integral_constant<size_t, 1>(), row);
+}
+
+template <class Rows, size_t kTokens>
+void FewTokens(const MatMulArgs& args) {
+  // Activations that stay in the first cache need not be shared by rows, and hardware follows one
+  // row best. Narrow vectors and float32 gain nothing by that.
+  constexpr size_t kColsOfOneRow = 4096;
+  if constexpr (kTokens == 1 && kManyRegisters && std::is_same_v<Rows, BF16Rows>) {
+    if (args.w.cols <= kColsOfOneRow) return FewTokensRows<Rows, 1, 1>(args);
+  }
+  FewTokensRows<Rows, kTokens, kRowsAtOnce<Rows, kTokens>>(args);
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
@@ -200,9 +208,9 @@ HWY_INLINE void AddMxPair(const MxRows& rows, const float* x, MxRun (&runs)[kRow
 
 /// Outputs of kRows rows from `row` on, for one token; rows have at least one run.
 template <size_t kRows>
-HWY_NOINLINE void MxTile(const MatMulArgs& args, size_t row) {
+HWY_NOINLINE void MxTile(const MatMulArgs& args, size_t row, size_t ahead) {
   MxRows rows(args.w, row);
-  MxRows next(args.w, row + kRows);
+  MxRows next(args.w, row + ahead);
   MxRun runs[kRows];
   Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA { runs[r].Fill(rows, r); });
   Sums<kRows, 1> sums;
@@ -210,7 +218,7 @@ HWY_NOINLINE void MxTile(const MatMulArgs& args, size_t row) {
   const float* x = args.x;
   const size_t groups = args.w.cols / kGroup;
   for (size_t left = groups / kMxRun; left > 0; --left) {
-    next.PrefetchShare<kRows * kMxRun, kCacheLine>();
+    next.PrefetchShare<kRows * kMxRun>();
     AddMxPair<0>(rows, x, runs, sums);
     rows.AdvanceCodes(left > 1 ? kMxRun : 0);  // behind the last run nothing may be read
     AddMxPair<1>(rows, x, runs, sums);
@@ -228,8 +236,9 @@ HWY_NOINLINE void MxTile(const MatMulArgs& args, size_t row) {
 
 void OneTokenMx(const MatMulArgs& args) {
   constexpr size_t kRows = 8;
+  const size_t ahead = RowsAhead<kRows>(args.w.RowBytes());
   size_t row = 0;
-  for (; row + kRows <= args.w.rows; row += kRows) MxTile<kRows>(args, row);
+  for (; row + kRows <= args.w.rows; row += kRows) MxTile<kRows>(args, row, ahead);
   MatMulArgs rest = args;
   rest.w = args.w.Rows(row, args.w.rows - row);
   rest.y += row;
@@ -305,7 +314,8 @@ HWY_NOINLINE void CodedTile(const MatMulArgs& args, const GroupPart& part,
   Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
     rows[r] = {part.CodedRow(part.begin + row + r), part.EscapesOf(part.begin + row + r)};
   });
-  const uint8_t* next = rows[0].span + kRows * CodedRowBytes(args.w.cols);
+  const size_t row_bytes = CodedRowBytes(args.w.cols);
+  const uint8_t* next = rows[0].span + RowsAhead<kRows>(row_bytes) * row_bytes;
   Sums<kRows, kTokens> sums;
   ClearSums(sums);
   const float* x = args.x;

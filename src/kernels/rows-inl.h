@@ -4,8 +4,7 @@
 //   Load(r, g, p, even, odd)  of group g (from there on) of the r-th row (from there on), elements
 //                             2l and 2l + 1, for each lane l of the compile-time part p;
 //   NextGroup()               goes on to the next group (but for Q8Rows, see Q8Tile);
-//   PrefetchShare<kRows, kStep>()
-//                             asks for memory of the rows from here on (PrefetchLines), for each
+//   PrefetchShare<kRows>()    asks for memory of the rows from here on (PrefetchLines), for each
 //                             call as many bytes as kRows rows have in a group, and goes on behind
 //                             them.
 // The formats whose rows may end in a short group can also be made from a PaddedGroup.
@@ -38,16 +37,24 @@ HWY_INLINE void PrefetchLine(uintptr_t address) {
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
 
-/// Asks for kBytes of memory that will be used a tile of rows later. Several rows are read at once,
-/// which is more streams than hardware prefetchers follow well; what comes next lies in one piece
-/// and is asked for in order. It waits in the second-level cache, since a tile of rows whose length
-/// is a power of two would evict its own beginning from the first. `kStep` is from one
-/// request to the next; with two lines, every other one is left to the hardware.
-template <size_t kBytes, size_t kStep = kCacheLine>
+/// Asks for kBytes of memory that will be used some tiles of rows later. Several rows are read at
+/// once, which is more streams than hardware prefetchers follow well; what comes next lies in one
+/// piece and is asked for in order. It waits in the second-level cache, since a tile of rows whose
+/// length is a power of two would evict its own beginning from the first.
+template <size_t kBytes>
 HWY_INLINE void PrefetchLines(const uint8_t* p) {
   const auto first = reinterpret_cast<uintptr_t>(p);
-  Unroll<(kBytes + kStep - 1) / kStep>(
-      [&](auto line) THIMBLE_INLINE_LAMBDA { PrefetchLine(first + line * kStep); });
+  Unroll<(kBytes + kCacheLine - 1) / kCacheLine>(
+      [&](auto line) THIMBLE_INLINE_LAMBDA { PrefetchLine(first + line * kCacheLine); });
+}
+
+/// How far behind the rows in use memory is asked for: in whole tiles of kRows rows, and far enough
+/// that it is there in time, which one tile of short rows is not.
+template <size_t kRows>
+HWY_INLINE size_t RowsAhead(size_t row_bytes) {
+  constexpr size_t kBytesAhead = 24576;
+  const size_t tile_bytes = kRows * row_bytes;
+  return kRows * ((kBytesAhead + tile_bytes - 1) / tile_bytes);
 }
 
 /// Makes the compiler address a few rows from one pointer and their stride; a pointer for each row
@@ -104,10 +111,10 @@ struct PlainRows {
     data += kGroup * kBytes;
     KeepOnePointer(data);
   }
-  template <size_t kRows, size_t kStep>
+  template <size_t kRows>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * kGroup * kBytes;
-    PrefetchLines<kShare, kStep>(data);
+    PrefetchLines<kShare>(data);
     data += kShare;
   }
 };
@@ -171,9 +178,9 @@ struct MxRows {
     AdvanceCodes(1);
     AdvanceScales(1);
   }
-  template <size_t kRows, size_t kStep>
+  template <size_t kRows>
   HWY_INLINE void PrefetchShare() {
-    PrefetchLines<kRows * kGroup / 2, kStep>(codes);
+    PrefetchLines<kRows * kGroup / 2>(codes);
     PrefetchLines<kRows>(scales);
     codes += kRows * kGroup / 2;
     scales += kRows;
@@ -294,10 +301,10 @@ struct Q8Rows {
         scales(codes + w.cols),
         stride(Q8RowBytes(w.cols)) {}
 
-  template <size_t kRows, size_t kStep>
+  template <size_t kRows>
   HWY_INLINE void PrefetchShare() {
     constexpr size_t kShare = kRows * (kGroup + sizeof(uint16_t));
-    PrefetchLines<kShare, kStep>(codes);
+    PrefetchLines<kShare>(codes);
     codes += kShare;
   }
 
