@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kTokens[] = {4, 64, 512};
 constexpr size_t kMostTokens = 512;
+// As of small experts: a tile of such rows ends before memory has answered a request made in it.
+constexpr size_t kShortCols = 1024;
 // A thread's share of states must exceed the cache of its core, too.
 constexpr uint64_t kStateBytesOfThread = 4 * kMiB;
 
@@ -40,10 +42,7 @@ class KernelBench {
   void Products(const NamedFormat& format) {
     const StoredMatrix matrix(format.format, options_.bytes, kMeasuredCols, budget_);
     ProductTrial trial(matrix, kMostTokens, options_.num_threads, budget_);
-    trial.Verify(1);
-    OverMemory(std::string("matvec ") + format.name, matrix.memory(), [&](ThreadPool& pool) {
-      return trial.BytesPerRow() * trial.RowsPerSecond(pool, 1, options_.time);
-    });
+    OneToken(std::string("matvec ") + format.name, matrix, trial);
     for (const size_t tokens : kTokens) {
       trial.Verify(tokens);
       const std::string name =
@@ -57,6 +56,12 @@ class KernelBench {
           },
           [&] { return PeakFlops(all, options_.time); });
     }
+  }
+
+  void OneTokenOfShortRows(const NamedFormat& format) {
+    const StoredMatrix matrix(format.format, options_.bytes, kShortCols, budget_);
+    ProductTrial trial(matrix, 1, options_.num_threads, budget_);
+    OneToken(std::string("matvec ") + format.name + ", short rows", matrix, trial);
   }
 
   void Mixers() {
@@ -79,6 +84,13 @@ class KernelBench {
   }
 
  private:
+  void OneToken(const std::string& name, const StoredMatrix& matrix, ProductTrial& trial) {
+    trial.Verify(1);
+    OverMemory(name, matrix.memory(), [&](ThreadPool& pool) {
+      return trial.BytesPerRow() * trial.RowsPerSecond(pool, 1, options_.time);
+    });
+  }
+
   template <typename Rate>
   void OverMemory(const std::string& name, std::span<const std::byte> memory, const Rate& rate) {
     for (const auto& pool : pools_) {
@@ -116,7 +128,10 @@ uint64_t KernelBenchRestBytes(size_t num_threads) {
 void BenchKernels(const KernelBenchOptions& options, MemoryBudget& budget,
                   const MeasurementSink& sink) {
   KernelBench bench(options, budget, sink);
-  for (const NamedFormat& format : kFormats) bench.Products(format);
+  for (const NamedFormat& format : kFormats) {
+    bench.Products(format);
+    bench.OneTokenOfShortRows(format);
+  }
   bench.Mixers();
 }
 

@@ -28,11 +28,12 @@ uint64_t KernelBenchRestBytes(size_t num_threads);
 using MeasurementSink = std::function<void(const Measurement&)>;
 
 /// Times the kernels that take the time of a sweep, on one thread and on all: products of one token
-/// in each stored format and KDA's step, as bytes a second beside those of a plain reading loop;
-/// MLA's attention of several heads, and products of 4, 64 and 512 tokens on all threads, as
-/// operations a second beside those of multiply-adds out of registers. Each result is compared with
-/// double precision first: Error(kRuntime) where it is wrong. Memory is charged to `budget`:
-/// `bytes`, or 4 MiB for each thread if that is more, and KernelBenchRestBytes().
+/// in each stored format, with rows of 4,096 and ("short rows") 1,024 elements, and KDA's step, as
+/// bytes a second beside those of a plain reading loop; MLA's attention of several heads, and
+/// products of 4, 64 and 512 tokens on all threads, as operations a second beside those of
+/// multiply-adds out of registers. Each result is compared with double precision first:
+/// Error(kRuntime) where it is wrong. Memory is charged to `budget`: `bytes`, or 4 MiB for each
+/// thread if that is more, and KernelBenchRestBytes().
 void BenchKernels(const KernelBenchOptions& options, MemoryBudget& budget,
                   const MeasurementSink& sink);
 

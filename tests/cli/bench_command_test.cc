@@ -81,8 +81,8 @@ TEST_F(BenchCommandTest, KernelsStandBesideTheMachine) {
     EXPECT_EQ(one["unit"], computes ? "flops" : "bytes_per_s");
   }
   for (const char* name :
-       {"matvec BF16", "matvec F32", "matvec MXFP4", "matvec coded BF16", "matmul BF16, 512 tokens",
-        "matmul MXFP4, 4 tokens", "KDA step", "MLA attention"}) {
+       {"matvec BF16", "matvec F32", "matvec MXFP4", "matvec coded BF16", "matvec Q8, short rows",
+        "matmul BF16, 512 tokens", "matmul MXFP4, 4 tokens", "KDA step", "MLA attention"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

@@ -133,8 +133,9 @@ TEST(KernelBenchTest, MeasuresEachKernelBesideALimit) {
   MemoryBudget budget(256 * kMiB);
   std::vector<Measurement> all;
   BenchKernels(options, budget, [&](const Measurement& one) { all.push_back(one); });
-  // Each format on one thread, on two, and with three numbers of tokens; each mixer on one and two.
-  EXPECT_EQ(all.size(), 5U * (2 + 3) + 2 * 2);
+  // Each format on one thread and on two with long and with short rows, and with three numbers of
+  // tokens; each mixer on one and two.
+  EXPECT_EQ(all.size(), 5U * (2 * 2 + 3) + 2 * 2);
   for (const Measurement& one : all) {
     ExpectSound(one, 2);
     ASSERT_TRUE(one.limit.has_value());
