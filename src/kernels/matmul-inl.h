@@ -306,16 +306,16 @@ HWY_NOINLINE void AddShortSpan(const ExponentTable& table, CodedCursor row, cons
   }
 }
 
-/// Outputs of kRows rows of the group from row `row` of the part on, for kTokens tokens.
+/// Outputs of kRows rows of the group from row `row` of the part on, for kTokens tokens. Asks for
+/// what lies `bytes_ahead`.
 template <size_t kRows, size_t kTokens>
 HWY_NOINLINE void CodedTile(const MatMulArgs& args, const GroupPart& part,
-                            const ExponentTable& table, size_t row) {
+                            const ExponentTable& table, size_t row, size_t bytes_ahead) {
   CodedCursor rows[kRows];
   Unroll<kRows>([&](auto r) THIMBLE_INLINE_LAMBDA {
     rows[r] = {part.CodedRow(part.begin + row + r), part.EscapesOf(part.begin + row + r)};
   });
-  const size_t row_bytes = CodedRowBytes(args.w.cols);
-  const uint8_t* next = rows[0].span + RowsAhead<kRows>(row_bytes) * row_bytes;
+  const uint8_t* next = rows[0].span + bytes_ahead;
   Sums<kRows, kTokens> sums;
   ClearSums(sums);
   const float* x = args.x;
@@ -339,6 +339,8 @@ HWY_NOINLINE void CodedTile(const MatMulArgs& args, const GroupPart& part,
 template <size_t kTokens>
 void FewTokensCoded(const MatMulArgs& args) {
   constexpr size_t kRows = kTokens == 1 ? 4 : 2;
+  const size_t row_bytes = CodedRowBytes(args.w.cols);
+  const size_t bytes_ahead = RowsAhead<kRows>(row_bytes) * row_bytes;
   for (size_t first = 0; first < args.w.rows;) {
     const GroupPart part = FirstPart(args.w, first, args.w.rows - first);
     MatMulArgs own = args;
@@ -351,9 +353,9 @@ void FewTokensCoded(const MatMulArgs& args) {
       const ExponentTable table(part.group.exponents());
       size_t row = 0;
       for (; row + kRows <= part.count(); row += kRows) {
-        CodedTile<kRows, kTokens>(own, part, table, row);
+        CodedTile<kRows, kTokens>(own, part, table, row, bytes_ahead);
       }
-      for (; row < part.count(); ++row) CodedTile<1, kTokens>(own, part, table, row);
+      for (; row < part.count(); ++row) CodedTile<1, kTokens>(own, part, table, row, bytes_ahead);
     }
     first += part.count();
   }

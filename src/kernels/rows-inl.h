@@ -18,6 +18,7 @@
 #endif
 
 #include "base/bf16.h"
+#include "base/checked_math.h"
 #include "base/weight_matrix.h"
 #include "kernels/lanes-inl.h"
 #include "kernels/mxfp4.h"
@@ -53,8 +54,7 @@ HWY_INLINE void PrefetchLines(const uint8_t* p) {
 template <size_t kRows>
 HWY_INLINE size_t RowsAhead(size_t row_bytes) {
   constexpr size_t kBytesAhead = 24576;
-  const size_t tile_bytes = kRows * row_bytes;
-  return kRows * ((kBytesAhead + tile_bytes - 1) / tile_bytes);
+  return kRows * CeilDiv(kBytesAhead, kRows * row_bytes);
 }
 
 /// Makes the compiler address a few rows from one pointer and their stride; a pointer for each row
