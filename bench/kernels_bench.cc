@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/coded_bf16.h"
 #include "base/thread_pool.h"
+#include "codec/coded_bf16.h"
 #include "kernels/kernels.h"
 #include "measure/machine_limits.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "format/coded_scales.h"
+#include "codec/coded_scales.h"
 
 namespace {
 

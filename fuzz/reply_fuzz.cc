@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "chat/json_value.h"
 #include "chat/reply_parser.h"
 #include "chat_tokenizers.h"
+#include "json/json_value.h"
 #include "text/utf8.h"
 
 namespace {

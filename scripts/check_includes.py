@@ -12,27 +12,47 @@ import sys
 # and system headers are allowed everywhere.
 LAYERS = {
     "base": ([], []),
+    "json": (["base"], ["nlohmann/"]),
+    "codec": (["base"], []),
     "memory": (["base"], []),
     "io": (["base"], ["liburing.h"]),
-    "kernels": (["base"], ["hwy/"]),
-    "format": (["base", "io"], ["xxhash.h", "nlohmann/", "simdjson.h"]),
-    "model": (["base", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"], []),
-    "residency": (["base", "memory", "io", "kernels", "format", "model"], []),
+    "kernels": (["base", "codec"], ["hwy/"]),
+    "format": (["base", "json", "codec", "io"], ["xxhash.h", "nlohmann/", "simdjson.h"]),
+    "model": (
+        ["base", "codec", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"],
+        [],
+    ),
+    "residency": (["base", "codec", "memory", "io", "kernels", "format", "model"], []),
     "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),
-    "chat": (["base", "text"], ["nlohmann/"]),
+    "chat": (["base", "json", "text"], ["nlohmann/"]),
+    "grammar": (["base", "json", "text", "chat"], []),
     "engine": (
-        ["base", "memory", "io", "kernels", "format", "model", "residency", "text"],
+        ["base", "codec", "memory", "io", "kernels", "format", "model", "residency", "text"],
         [],
     ),
+    "dialogue": (["base", "text", "chat", "engine"], ["nlohmann/"]),
     "measure": (
-        ["base", "memory", "io", "kernels", "format", "residency/forecast.h", "engine"],
+        ["base", "codec", "memory", "io", "kernels", "format", "residency/forecast.h", "engine"],
         [],
     ),
-    "server": (["base", "memory", "text", "chat", "engine"], ["httplib.h", "nlohmann/"]),
-    "pack": (["base", "memory", "io", "kernels", "format"], ["nlohmann/"]),
+    "server": (
+        ["base", "json", "memory", "text", "chat", "grammar", "engine"],
+        ["httplib.h", "nlohmann/"],
+    ),
+    "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["nlohmann/"]),
+    "outlook": (["base", "memory", "io", "format", "engine", "measure"], ["fmt/", "nlohmann/"]),
+    "terminal": (
+        ["base", "memory", "chat", "engine", "dialogue"],
+        ["fmt/", "histedit.h"],
+    ),
+    "doctor": (
+        ["base", "memory", "io", "format", "engine", "measure", "outlook", "terminal"],
+        ["fmt/", "nlohmann/"],
+    ),
     "cli": (
-        ["base", "memory", "io", "format", "text", "chat", "engine", "measure", "pack", "server"],
-        ["CLI/", "fmt/", "nlohmann/", "histedit.h"],
+        ["base", "memory", "io", "format", "text", "chat", "engine", "dialogue", "measure", "pack",
+         "outlook", "terminal", "doctor", "server"],
+        ["CLI/", "fmt/", "nlohmann/"],
     ),
 }
 

@@ -12,7 +12,7 @@ enum class DType : uint8_t {
   kBF16,
   kF32,
   kU8,  // bytes: packed MXFP4 codes (two a byte) or their E8M0 scales
-  kQ8,  // containers only: eight-bit codes with a scale for each 32 (base/weight_matrix.h)
+  kQ8,  // containers only: eight-bit codes with a scale for each 32 (codec/weight_matrix.h)
 };
 
 /// Bytes of an element; of kQ8 without its share of a scale.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "chat/json_value.h"
+#include "json/json_value.h"
 
 namespace thimble {
 

@@ -1,6 +1,6 @@
 #include "chat/tool_call_writer.h"
 
-#include "chat/json_value.h"
+#include "json/json_value.h"
 
 namespace thimble {
 

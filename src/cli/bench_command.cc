@@ -10,15 +10,16 @@
 #include "base/error.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/planned_model.h"
 #include "engine/planner.h"
 #include "measure/drive_bench.h"
 #include "measure/kernel_bench.h"
 #include "measure/machine_limits.h"
 #include "measure/sweep_bench.h"
 #include "memory/process_memory.h"
+#include "outlook/embedded_model.h"
+#include "outlook/planned_model.h"
+#include "terminal/interrupt.h"
 
 namespace thimble::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/byte_size.h"
-#include "cli/output.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

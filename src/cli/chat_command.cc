@@ -8,15 +8,16 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
-#include "cli/chat_screen.h"
 #include "cli/commands.h"
-#include "cli/conversation.h"
-#include "cli/interrupt.h"
-#include "cli/line_reader.h"
 #include "cli/options.h"
-#include "cli/output.h"
+#include "dialogue/conversation.h"
 #include "engine/planner.h"
 #include "memory/process_memory.h"
+#include "outlook/embedded_model.h"
+#include "terminal/chat_screen.h"
+#include "terminal/interrupt.h"
+#include "terminal/line_reader.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

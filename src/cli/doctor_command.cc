@@ -11,11 +11,11 @@
 #include "base/cpu_topology.h"
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/drive_check.h"
-#include "cli/machine_checks.h"
-#include "cli/model_checks.h"
 #include "cli/options.h"
-#include "cli/output.h"
+#include "doctor/drive_check.h"
+#include "doctor/machine_checks.h"
+#include "doctor/model_checks.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

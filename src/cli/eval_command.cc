@@ -7,10 +7,11 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "engine/evaluation.h"
+#include "outlook/embedded_model.h"
+#include "terminal/interrupt.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

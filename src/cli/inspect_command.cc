@@ -11,12 +11,13 @@
 #include "cli/commands.h"
 #include "cli/lossy_report.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/planned_model.h"
 #include "format/container.h"
 #include "format/model_config.h"
 #include "format/model_summary.h"
 #include "format/tensor_store.h"
+#include "outlook/embedded_model.h"
+#include "outlook/planned_model.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

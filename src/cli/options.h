@@ -41,8 +41,4 @@ std::string ReadUserText(const std::string& file);
 /// A check of CLI11's for options that take a size: empty, or what was expected.
 std::string CheckSize(const std::string& text);
 
-/// The directory to open: what was given, or the embedded model. Error(kBadModel) where that is not
-/// installed.
-std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given);
-
 }  // namespace thimble::cli

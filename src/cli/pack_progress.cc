@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/byte_size.h"
-#include "cli/interrupt.h"
+#include "terminal/interrupt.h"
 
 namespace thimble::cli {
 

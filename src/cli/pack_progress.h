@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/output.h"
 #include "pack/pack.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 

@@ -6,9 +6,9 @@
 #include "base/byte_size.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/plan_outlook.h"
 #include "cli/plan_report.h"
+#include "outlook/plan_outlook.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/byte_size.h"
 #include "cli/lossy_report.h"
-#include "cli/output.h"
 #include "memory/memory_budget.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

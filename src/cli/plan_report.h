@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/plan_outlook.h"
+#include "outlook/plan_outlook.h"
 
 namespace thimble::cli {
 

@@ -7,13 +7,14 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/interrupt.h"
-#include "cli/live_status.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/run_report.h"
 #include "engine/generation.h"
 #include "engine/session_file.h"
+#include "outlook/embedded_model.h"
+#include "terminal/interrupt.h"
+#include "terminal/live_status.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/byte_size.h"
 #include "cli/lossy_report.h"
-#include "cli/output.h"
 #include "memory/memory_budget.h"
 #include "memory/process_memory.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {

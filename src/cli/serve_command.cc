@@ -10,11 +10,12 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "engine/planner.h"
+#include "outlook/embedded_model.h"
 #include "server/http_server.h"
 #include "server/scheduler.h"
+#include "terminal/interrupt.h"
 
 namespace thimble::cli {
 namespace {

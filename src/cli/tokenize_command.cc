@@ -11,7 +11,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "cli/output.h"
+#include "outlook/embedded_model.h"
+#include "terminal/output.h"
 #include "text/tokenizer.h"
 
 namespace thimble::cli {

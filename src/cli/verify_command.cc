@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/pack_progress.h"
+#include "outlook/embedded_model.h"
 #include "pack/verify.h"
 
 namespace thimble::cli {

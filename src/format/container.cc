@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/coded_bf16.h"
 #include "base/error.h"
+#include "codec/coded_bf16.h"
 #include "format/checksum.h"
 #include "format/config_fields.h"
 #include "format/model_files.h"

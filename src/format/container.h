@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
 
 namespace thimble {
 
-// The packed container (docs/FORMAT.md): a model's weights, copied once into files that are read in
-// the order of the forward pass, each expert in one piece, with a checksum for everything.
+// The packed container (docs/CONTAINER.md): a model's weights, copied once into files that are read
+// in the order of the forward pass, each expert in one piece, with a checksum for everything.
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kExtentTableFile = "extents.bin";
 inline constexpr const char* kCoreFile = "core.bin";
@@ -70,7 +70,7 @@ struct ContainerTensor {
   DType dtype = DType::kBF16;
   size_t rows = 0;
   size_t cols = 0;
-  /// Rows of a group, where it is coded (base/coded_bf16.h); 0 where it is stored plain.
+  /// Rows of a group, where it is coded (codec/coded_bf16.h); 0 where it is stored plain.
   size_t group_rows = 0;
 
   /// Of its elements.

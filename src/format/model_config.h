@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 
 namespace thimble {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "format/lossy_part.h"
 #include "format/model_config.h"
 #include "format/tensor_role.h"
@@ -26,7 +26,7 @@ struct TensorExtent {
   DType dtype = DType::kBF16;
   size_t rows = 0;
   size_t cols = 0;
-  /// Where it is coded (base/coded_bf16.h; containers only): rows of a group, and where each group
+  /// Where it is coded (codec/coded_bf16.h; containers only): rows of a group, and where each group
   /// ends, from `offset`; the latter lives as long as the store.
   size_t group_rows = 0;
   const uint32_t* group_ends = nullptr;
@@ -54,7 +54,7 @@ struct ExpertPiece {
 /// Where an expert lies.
 struct ExpertExtent {
   std::array<ExpertPiece, kExpertTensors> tensors;
-  /// Where its scales are coded (format/coded_scales.h; containers only): in how many bytes. Then
+  /// Where its scales are coded (codec/coded_scales.h; containers only): in how many bytes. Then
   /// codes and scales follow one another as `tensors` says, but for the scales, which come last and
   /// whose places there are those that decoding gives them.
   uint64_t coded_scale_bytes = 0;

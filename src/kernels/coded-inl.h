@@ -1,5 +1,5 @@
-// Decodes BF16 rows that are stored without their redundancy (base/coded_bf16.h). Compiled once for
-// each SIMD target.
+// Decodes BF16 rows that are stored without their redundancy (codec/coded_bf16.h). Compiled once
+// for each SIMD target.
 
 #if defined(THIMBLE_KERNELS_CODED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef THIMBLE_KERNELS_CODED_INL_H_
@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
-#include "base/coded_bf16.h"
-#include "base/weight_matrix.h"
+#include "codec/coded_bf16.h"
+#include "codec/weight_matrix.h"
 #include "kernels/coded_span-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,4 +1,4 @@
-// Decodes a span of 128 elements of a coded BF16 row (base/coded_bf16.h). Compiled once for each
+// Decodes a span of 128 elements of a coded BF16 row (codec/coded_bf16.h). Compiled once for each
 // SIMD target.
 
 #if defined(THIMBLE_KERNELS_CODED_SPAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -12,7 +12,7 @@
 #include <bit>
 #include <iterator>
 
-#include "base/coded_bf16.h"
+#include "codec/coded_bf16.h"
 #include "kernels/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "kernels/latents.h"
 
 /// Arithmetic on packed weights and on float32 activations.

@@ -19,7 +19,7 @@
 
 #include "base/bf16.h"
 #include "base/checked_math.h"
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "kernels/lanes-inl.h"
 #include "kernels/mxfp4.h"
 

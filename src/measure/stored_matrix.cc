@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/bf16.h"
-#include "base/coded_bf16.h"
+#include "codec/coded_bf16.h"
 #include "kernels/mxfp4.h"
 
 namespace thimble {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 

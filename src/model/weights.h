@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "format/tensor_role.h"
 
 /// The ports through which the forward pass sees its weights. It declares them; `residency`

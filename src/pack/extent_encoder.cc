@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/coded_bf16.h"
 #include "base/error.h"
-#include "format/coded_scales.h"
-#include "pack/decode_group.h"
+#include "codec/coded_bf16.h"
+#include "codec/coded_scales.h"
+#include "kernels/decode_group.h"
 
 namespace thimble {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "format/coded_scales.h"
-#include "pack/decode_group.h"
+#include "codec/coded_scales.h"
+#include "kernels/decode_group.h"
 
 namespace thimble {
 

@@ -39,7 +39,7 @@ std::vector<SmallFile> ReadSmallFiles(const std::filesystem::path& model) {
 
 // Tells models apart without reading them: configuration, names and sizes of the shards, and of
 // each the start (its header), a part from the middle and the end.
-std::string FingerprintOf(const std::vector<SmallFile>& small_files, const TensorStore& store) {
+std::string SourceFingerprint(const std::vector<SmallFile>& small_files, const TensorStore& store) {
   Checksum checksum;
   const auto add = [&](std::string_view text) { checksum.Update(text.data(), text.size()); };
   for (const SmallFile& file : small_files) {
@@ -147,7 +147,7 @@ PackResult PackModel(const std::filesystem::path& model,
     layout_options.source = check->container().manifest.source;
     layout_options.sharing = StoredSharing(check->container().manifest);
   } else {
-    layout_options.source = FingerprintOf(small_files, store);
+    layout_options.source = SourceFingerprint(small_files, store);
   }
   for (size_t i = 1; i < directories.size(); ++i) {
     layout_options.extra.push_back(std::filesystem::absolute(directories[i]).lexically_normal());

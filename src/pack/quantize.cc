@@ -11,7 +11,7 @@
 
 #include "base/bf16.h"
 #include "base/error.h"
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "kernels/kernels.h"
 #include "kernels/mxfp4.h"
 #include "pack/nearest_e2m1.h"

@@ -31,7 +31,7 @@ uint64_t Mxfp4Bytes(const BF16Matrix& matrix);
 /// that are not finite make the loss so.
 std::optional<WeightLoss> QuantizeMxfp4(const BF16Matrix& matrix, ThreadPool& pool, uint8_t* out);
 
-/// The same to Q8, eight bits and a half an element: fills `out` row by row (base/weight_matrix.h,
+/// The same to Q8, eight bits and a half an element: fills `out` row by row (codec/weight_matrix.h,
 /// WeightFormat::kQ8), Q8RowBytes(matrix.cols) each. A group's scale is a 127th of its largest
 /// magnitude, rounded up to BF16 so that the codes stay within 127; codes are the nearest, ties to
 /// even.

@@ -7,8 +7,8 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "codec/coded_scales.h"
 #include "format/checksum.h"
-#include "format/coded_scales.h"
 #include "format/container.h"
 #include "format/tensor_store.h"
 #include "io/file.h"

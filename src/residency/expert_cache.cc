@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/coded_scales.h"
+#include "codec/coded_scales.h"
 #include "residency/expert_layout.h"
 
 namespace thimble {

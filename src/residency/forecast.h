@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "format/model_config.h"
 #include "residency/memory_plan.h"
 

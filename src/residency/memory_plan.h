@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "base/weight_matrix.h"
+#include "codec/weight_matrix.h"
 #include "format/model_config.h"
 #include "format/tensor_store.h"
 #include "kernels/latents.h"

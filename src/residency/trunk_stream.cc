@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/coded_bf16.h"
 #include "base/error.h"
+#include "codec/coded_bf16.h"
 
 namespace thimble {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/chat_request.h"
@@ -91,6 +92,10 @@ ApiRequest ReadApiRequest(Api api, const std::string& body, const ServedModel& m
 size_t CountTokens(Api api, const std::string& body, const ServedModel& model);
 std::unique_ptr<ApiAnswer> NewApiAnswer(Api api, const ServedModel& model,
                                         const ApiRequest& request);
+/// Begins the encrypted_content of a thought that this server sent: the thought itself follows, in
+/// clear. Other servers' mean nothing here.
+inline constexpr std::string_view kThoughtMark = "thimble:";
+
 /// An error as this API says it.
 std::string WriteApiError(Api api, const ApiError& error);
 

@@ -15,7 +15,7 @@
 #include "base/token_id.h"
 #include "engine/generation.h"
 #include "engine/sampler.h"
-#include "server/token_filter.h"
+#include "grammar/token_filter.h"
 
 namespace thimble::server {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "chat/json_value.h"
+#include "json/json_value.h"
 #include "server/api.h"
 
 namespace thimble::server {

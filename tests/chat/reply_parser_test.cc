@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "chat/json_value.h"
+#include "json/json_value.h"
 #include "support/small_ranks.h"
 
 namespace thimble {

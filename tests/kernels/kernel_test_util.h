@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/coded_bf16.h"
+#include "codec/coded_bf16.h"
 #include "kernels/kernels.h"
 
 /// What the kernels' tests share: buffers that trap a read or write beyond their end, random

@@ -85,7 +85,7 @@ class Snapshot:
 
 
 class Container:
-    """A container of docs/FORMAT.md of which nothing is coded."""
+    """A container of docs/CONTAINER.md of which nothing is coded."""
 
     RECORD = struct.Struct("<QQQ")
 
