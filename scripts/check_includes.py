@@ -24,11 +24,11 @@ LAYERS = {
     ),
     "residency": (["base", "codec", "memory", "io", "kernels", "format", "model"], []),
     "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),
-    "chat": (["base", "json", "text"], ["nlohmann/"]),
+    "chat": (["base", "json", "text"], ["fmt/", "nlohmann/"]),
     "grammar": (["base", "json", "text", "chat"], []),
     "engine": (
         ["base", "codec", "memory", "io", "kernels", "format", "model", "residency", "text"],
-        [],
+        ["fmt/"],
     ),
     "dialogue": (["base", "text", "chat", "engine"], ["nlohmann/"]),
     "measure": (
@@ -37,7 +37,7 @@ LAYERS = {
     ),
     "server": (
         ["base", "json", "memory", "text", "chat", "grammar", "engine"],
-        ["httplib.h", "nlohmann/"],
+        ["fmt/", "httplib.h", "nlohmann/"],
     ),
     "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "outlook": (["base", "memory", "io", "format", "engine", "measure"], ["fmt/", "nlohmann/"]),

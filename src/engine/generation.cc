@@ -101,7 +101,8 @@ class Generator {
   // Samples one token, shows it, and advances the session by it unless it was the last.
   bool Step() {
     if (result_.ids.size() == options_.max_tokens) return Finish(FinishReason::kLength);
-    const TokenId id = sampler_.Sample(session_.logits(), history_);
+    const TokenId id =
+        sampler_.Sample(session_.logits(), history_, history_.size() - result_.ids.size());
     result_.ids.push_back(id);
     history_.push_back(id);
     listener_.OnToken(id);

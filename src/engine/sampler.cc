@@ -1,5 +1,7 @@
 #include "engine/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <locale>
@@ -14,8 +16,7 @@ namespace {
 
 void Require(bool holds, const char* option, const char* expected, double found) {
   if (holds) return;
-  throw Error(ErrorCode::kUsage,
-              std::string(option) + " must be " + expected + ", found " + std::to_string(found));
+  throw Error(ErrorCode::kUsage, fmt::format("{} must be {}, found {}", option, expected, found));
 }
 
 }  // namespace
@@ -28,6 +29,13 @@ void CheckSamplingOptions(const SamplingOptions& options) {
   Require(options.min_p >= 0 && options.min_p <= 1, "--min-p", "from 0 to 1", options.min_p);
   Require(options.repeat_penalty > 0 && std::isfinite(options.repeat_penalty), "--repeat-penalty",
           "above 0", options.repeat_penalty);
+  Require(std::abs(options.frequency_penalty) <= 2, "frequency_penalty", "from -2 to 2",
+          options.frequency_penalty);
+  Require(std::abs(options.presence_penalty) <= 2, "presence_penalty", "from -2 to 2",
+          options.presence_penalty);
+  for (const LogitBias& bias : options.logit_bias) {
+    Require(std::abs(bias.bias) <= 100, "logit_bias", "from -100 to 100", bias.bias);
+  }
 }
 
 Sampler::Sampler(const SamplingOptions& options, size_t vocab_size, const Kernels& kernels,
@@ -38,6 +46,12 @@ Sampler::Sampler(const SamplingOptions& options, size_t vocab_size, const Kernel
       random_(options.seed),
       buffer_(budget, "sampler", ScratchBytes(vocab_size)) {
   CheckSamplingOptions(options);
+  for (const LogitBias& bias : options.logit_bias) {
+    if (bias.id < vocab_size) continue;
+    throw Error(ErrorCode::kUsage, fmt::format("logit_bias: token {} is outside the vocabulary of "
+                                               "{} tokens",
+                                               bias.id, vocab_size));
+  }
   Carver carver(buffer_);
   probabilities_ = carver.Take<float>(vocab_size);
   candidates_ = carver.Take<TokenId>(vocab_size);
@@ -50,15 +64,16 @@ uint64_t Sampler::ScratchBytes(size_t vocab_size) {
   return counter.used_bytes();
 }
 
-TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> history) {
-  THIMBLE_CHECK(logits.size() == vocab_size_);
+TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> history,
+                        size_t num_prompt) {
+  THIMBLE_CHECK(logits.size() == vocab_size_ && num_prompt <= history.size());
   if (!kernels_.all_finite(logits.data(), logits.size())) {
     throw Error(
         ErrorCode::kRuntime,
         "the model gave logits that are not finite: its output head is damaged; compare the "
         "files with their published checksums");
   }
-  Penalise(logits, history);
+  Adjust(logits, history, num_prompt);
   if (options_.temperature == 0) {
     return static_cast<TokenId>(std::max_element(probabilities_, probabilities_ + vocab_size_) -
                                 probabilities_);
@@ -83,14 +98,33 @@ void Sampler::RestoreRandom(const std::string& state) {
   if (text.fail()) throw Error(ErrorCode::kUsage, "no state of a random generator");
 }
 
-// Copies the logits; each token of the history is penalised once, however often it occurred.
-void Sampler::Penalise(std::span<const float> logits, std::span<const TokenId> history) {
+// Copies the logits, with penalties and biases.
+void Sampler::Adjust(std::span<const float> logits, std::span<const TokenId> history,
+                     size_t num_prompt) {
   std::copy(logits.begin(), logits.end(), probabilities_);
-  if (options_.repeat_penalty == 1) return;
-  for (const TokenId id : history) {
-    const float logit = logits[id];
-    probabilities_[id] =
-        logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  if (options_.repeat_penalty != 1) {
+    // From the original logit, so that a token is penalised once, however often it occurred.
+    for (const TokenId id : history) {
+      const float logit = logits[id];
+      probabilities_[id] =
+          logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+    }
+  }
+  if (options_.frequency_penalty != 0 || options_.presence_penalty != 0) {
+    PenaliseAnswer(history.subspan(num_prompt));
+  }
+  for (const LogitBias& bias : options_.logit_bias) probabilities_[bias.id] += bias.bias;
+}
+
+void Sampler::PenaliseAnswer(std::span<const TokenId> answer) {
+  TokenId* counts = candidates_;  // which hold nothing yet
+  std::fill_n(counts, vocab_size_, 0);
+  for (const TokenId id : answer) ++counts[id];
+  for (const TokenId id : answer) {
+    if (counts[id] == 0) continue;  // an earlier occurrence was penalised for all of them
+    probabilities_[id] -=
+        options_.presence_penalty + options_.frequency_penalty * static_cast<float>(counts[id]);
+    counts[id] = 0;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/token_id.h"
 #include "kernels/kernels.h"
@@ -13,13 +14,24 @@
 
 namespace thimble {
 
+/// Added to the logit of one token.
+struct LogitBias {
+  TokenId id = 0;
+  float bias = 0;
+};
+
 struct SamplingOptions {
   float temperature = 0;     // 0: the most likely token, always
   size_t top_k = 0;          // only the k most likely; 0: all
   float top_p = 1;           // only the most likely that together reach p (nucleus sampling)
   float min_p = 0;           // only those at least min_p times as likely as the best
-  float repeat_penalty = 1;  // above 1: tokens that occurred before become less likely (CTRL,
+  float repeat_penalty = 1;  // above 1: tokens of prompt and answer become less likely (CTRL,
                              // arXiv 1909.05858, section 4.1)
+  // From -2 to 2, as OpenAI defines them: subtracted from the logits of the answer's tokens, for
+  // each occurrence, and once for any number of them.
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  std::vector<LogitBias> logit_bias;  // each from -100 to 100; ids are below the vocabulary's size
   uint64_t seed = 0;
 };
 
@@ -27,20 +39,23 @@ struct SamplingOptions {
 void CheckSamplingOptions(const SamplingOptions& options);
 
 /// Picks tokens from logits. The same options and the same bits of logits give the same tokens. The
-/// filters apply in the order penalty, temperature, top-k, top-p, min-p. Used by one
-/// thread.
+/// steps are, in this order: repeat penalty, frequency and presence penalties, bias, temperature,
+/// top-k, top-p, min-p. Allocates nothing after its construction. Used by one thread.
 class Sampler {
  public:
-  /// Checks the options. Scratch is charged to `budget`.
+  /// Error(kUsage) as CheckSamplingOptions, and for a bias of an id outside the vocabulary. Scratch
+  /// is charged to `budget`.
   Sampler(const SamplingOptions& options, size_t vocab_size, const Kernels& kernels,
           MemoryBudget& budget);
 
   /// Bytes of the scratch.
   static uint64_t ScratchBytes(size_t vocab_size);
 
-  /// The next token. `history` are the tokens so far, for the penalty. Error(kRuntime) where a
-  /// logit is not finite.
-  TokenId Sample(std::span<const float> logits, std::span<const TokenId> history);
+  /// The next token. `history` holds the tokens so far, for the penalties; its first `num_prompt`
+  /// are the prompt, which the frequency and presence penalties do not count. Error(kRuntime) where
+  /// a logit is not finite.
+  TokenId Sample(std::span<const float> logits, std::span<const TokenId> history,
+                 size_t num_prompt);
 
   /// Where the random numbers stand, as text, and back to there. Error(kUsage) where `state` is
   /// none.
@@ -48,7 +63,8 @@ class Sampler {
   void RestoreRandom(const std::string& state);
 
  private:
-  void Penalise(std::span<const float> logits, std::span<const TokenId> history);
+  void Adjust(std::span<const float> logits, std::span<const TokenId> history, size_t num_prompt);
+  void PenaliseAnswer(std::span<const TokenId> answer);
   size_t KeepLikely();
   size_t CutTail(size_t count, double mass, float least) const;
   TokenId Draw(size_t count);

@@ -321,7 +321,8 @@ void Scheduler::Deliver(Running& running) {
 TokenId Scheduler::Choose(Running& running) {
   const auto logits = running.session->logits();
   TokenFilter* filter = running.job->request().filter.get();
-  TokenId id = running.sampler.Sample(logits, running.history);
+  const size_t num_prompt = running.job->request().prompt.size();
+  TokenId id = running.sampler.Sample(logits, running.history, num_prompt);
   if (filter == nullptr) return id;
   std::vector<float> allowed;
   for (int tries = 0; !filter->Allows(id); ++tries) {
@@ -335,7 +336,7 @@ TokenId Scheduler::Choose(Running& running) {
         throw Error(ErrorCode::kRuntime, "no token can continue the JSON that was asked for");
       }
     }
-    id = running.sampler.Sample(allowed, running.history);
+    id = running.sampler.Sample(allowed, running.history, num_prompt);
   }
   filter->Accept(id);
   return id;

@@ -17,10 +17,11 @@ namespace {
 class SamplerTest : public ::testing::Test {
  protected:
   std::vector<TokenId> Draw(const SamplingOptions& options, const std::vector<float>& logits,
-                            size_t count, const std::vector<TokenId>& history = {}) {
+                            size_t count, const std::vector<TokenId>& history = {},
+                            size_t num_prompt = 0) {
     Sampler sampler(options, logits.size(), BestKernels(), budget_);
     std::vector<TokenId> ids;
-    for (size_t i = 0; i < count; ++i) ids.push_back(sampler.Sample(logits, history));
+    for (size_t i = 0; i < count; ++i) ids.push_back(sampler.Sample(logits, history, num_prompt));
     return ids;
   }
   std::set<TokenId> Kept(const SamplingOptions& options, const std::vector<float>& logits) {
@@ -104,6 +105,47 @@ TEST_F(SamplerTest, ThePenaltyCountsOnceForEachToken) {
   EXPECT_EQ(Draw(options, {-3, -2, -9}, 1, {1}), std::vector<TokenId>{0});        // -3 against -4
 }
 
+TEST_F(SamplerTest, FrequencyAndPresenceCountTheTokensOfTheAnswer) {
+  const std::vector<float> logits = {3, 4, 2.5F};
+  SamplingOptions options;
+  options.frequency_penalty = 0.4F;
+  EXPECT_EQ(Draw(options, logits, 1, {1, 1}), std::vector<TokenId>{1});     // 3.2 against 3
+  EXPECT_EQ(Draw(options, logits, 1, {1, 1, 1}), std::vector<TokenId>{0});  // 2.8 against 3
+  // Tokens of the prompt do not count.
+  EXPECT_EQ(Draw(options, logits, 1, {1, 1, 1}, 1), std::vector<TokenId>{1});
+  options = {};
+  options.presence_penalty = 0.9F;
+  EXPECT_EQ(Draw(options, logits, 1, {1, 1, 1}), std::vector<TokenId>{1});  // once
+  options.presence_penalty = 1.1F;
+  EXPECT_EQ(Draw(options, logits, 1, {1}), std::vector<TokenId>{0});
+  EXPECT_EQ(Draw(options, logits, 1, {1}, 1), std::vector<TokenId>{1});
+  // Below 0 they encourage.
+  options.presence_penalty = -2;
+  EXPECT_EQ(Draw(options, logits, 1, {2}), std::vector<TokenId>{2});
+}
+
+TEST_F(SamplerTest, PenaltiesAddUpAndLeaveNothingBehind) {
+  SamplingOptions options;
+  options.repeat_penalty = 2;
+  options.frequency_penalty = 0.5F;
+  options.presence_penalty = 0.25F;
+  Sampler sampler(options, 2, BestKernels(), budget_);
+  // 8 / 2 - 2 * 0.5 - 0.25 = 2.75
+  const std::vector<TokenId> twice = {0, 0};
+  EXPECT_EQ(sampler.Sample(std::vector<float>{8, 2.7F}, twice, 0), 0U);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{8, 2.8F}, twice, 0), 1U);
+  EXPECT_EQ(sampler.Sample(std::vector<float>{8, 2.8F}, {}, 0), 0U);
+}
+
+TEST_F(SamplerTest, ABiasMovesItsToken) {
+  SamplingOptions options;
+  options.logit_bias = {{2, 100}};
+  EXPECT_EQ(Draw(options, logits_, 1), std::vector<TokenId>{2});
+  options = Warm();
+  options.logit_bias = {{1, -100}, {0, -100}};
+  EXPECT_EQ(Kept(options, logits_), (std::set<TokenId>{2, 3}));
+}
+
 TEST_F(SamplerTest, HotAndColdTemperatures) {
   SamplingOptions options = Warm();
   options.temperature = 0.01F;
@@ -128,6 +170,17 @@ TEST_F(SamplerTest, OptionsOutOfRangeAreNamed) {
   options = {};
   options.repeat_penalty = 0;
   refuse("--repeat-penalty", options);
+  options = {};
+  options.frequency_penalty = 2.5F;
+  refuse("frequency_penalty", options);
+  options = {};
+  options.presence_penalty = std::numeric_limits<float>::quiet_NaN();
+  refuse("presence_penalty", options);
+  options = {};
+  options.logit_bias = {{0, -101}};
+  refuse("logit_bias", options);
+  options.logit_bias = {{4, 1}};
+  refuse("token 4", options);
 }
 
 TEST_F(SamplerTest, LogitsThatAreNotFiniteAreAnError) {

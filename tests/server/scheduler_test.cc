@@ -69,7 +69,7 @@ class SchedulerTest : public testing::Test {
     Ids history = prompt;
     for (size_t i = 0; i < max_tokens; ++i) {
       if (i > 0) session.Append({&history.back(), 1}, nullptr);
-      history.push_back(sampler.Sample(session.logits(), history));
+      history.push_back(sampler.Sample(session.logits(), history, prompt.size()));
     }
     return {history.begin() + static_cast<ptrdiff_t>(prompt.size()), history.end()};
   }
