@@ -1,5 +1,6 @@
 #include "chat/chat_request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -186,6 +187,17 @@ ChatRequest ReadChatRequest(const JsonValue& body, std::span<const ImageSize> im
   request.add_generation_prompt = ReadBoolean(body, "add_generation_prompt", true);
   if (!request.effort.empty()) CheckEffort(request.effort);
   return request;
+}
+
+void ChatRequest::AddNote(const std::string& note) {
+  if (std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
+}
+
+bool EndsWithAnswer(const ChatRequest& request) {
+  if (request.messages.empty()) return false;
+  const ChatMessage& last = request.messages.back();
+  const bool has_text = !TextOf(last.content).empty() || !last.reasoning.empty();
+  return last.role == ChatRole::kAssistant && has_text && last.tool_calls.empty();
 }
 
 void CheckEffort(const std::string& effort) {

@@ -47,6 +47,7 @@ struct ChatMessage {
   std::optional<JsonValue> tools;
 };
 
+/// kRequired: the answer calls at least one tool, one of `callable_tools` where these are named.
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
 enum class ResponseFormat : uint8_t { kText, kJsonObject, kJsonSchema };
 
@@ -55,12 +56,28 @@ struct ChatRequest {
   std::vector<ChatMessage> messages;
   std::optional<JsonValue> tools;  // an array, not empty
   ToolChoice tool_choice = ToolChoice::kAuto;
+  std::vector<std::string> callable_tools;  // names; empty: all. A named choice is one name here
+                                            // and kRequired
+  bool parallel_tool_calls = true;          // false: at most one call in an answer
   ResponseFormat response_format = ResponseFormat::kText;
   JsonValue schema;  // of kJsonSchema
   bool thinking = true;
   std::string effort;                 // low, high or max; empty: not said
   bool add_generation_prompt = true;  // end with the beginning of an answer
+  // The last message, an answer without tool calls, is continued: the prompt ends inside it,
+  // exactly where its text ends (inside the thought where it has no content), and the reply is the
+  // rest alone. Overrides add_generation_prompt.
+  bool continue_last = false;
+  // What was replaced or left out of the request, one sentence each, for the client to see.
+  std::vector<std::string> notes;
+
+  /// Adds a note unless it is there already.
+  void AddNote(const std::string& note);
 };
+
+/// Whether the last message can be continued: it is of the assistant, has a text or a thought, and
+/// calls no tool.
+bool EndsWithAnswer(const ChatRequest& request);
 
 /// Reads `messages`, `tools`, `tool_choice`, `response_format`, `thinking` (a boolean),
 /// `thinking_effort` and `add_generation_prompt` of a request in the form of the OpenAI API; other

@@ -1,5 +1,6 @@
 #include <array>
 #include <initializer_list>
+#include <utility>
 
 #include "base/error.h"
 #include "chat/prompt.h"
@@ -74,14 +75,17 @@ class KimiK3Writer {
       CheckEffort(request_.effort);
       SystemMessage("thinking-effort", Join({kEffortText, request_.effort, kEffortEnd}));
     }
-    for (const ChatMessage& message : SortToolResults(request_.messages)) WriteMessage(message);
+    std::vector<ChatMessage> messages = SortToolResults(request_.messages);
+    ChatMessage answer;
+    if (request_.continue_last) {
+      answer = std::move(messages.back());
+      messages.pop_back();
+    }
+    for (const ChatMessage& message : messages) WriteMessage(message);
     const size_t history = out_.size();
     WriteToolChoice();
     WriteResponseFormat();
-    if (request_.add_generation_prompt) {
-      Open("message", {{"role", "assistant"}});
-      Open(request_.thinking ? "think" : "response");
-    }
+    if (request_.continue_last || request_.add_generation_prompt) BeginAnswer(answer);
     return {out_.Take(), history};
   }
 
@@ -182,15 +186,30 @@ class KimiK3Writer {
     EndMessage();
   }
 
+  void OpenThought(const ChatMessage& message) {
+    Open("think");
+    if (message.reasoning.find_first_not_of(" \t\r\n\v\f") != std::string::npos) {
+      out_.Text(message.reasoning);
+    }
+  }
+  void WriteThought(const ChatMessage& message) {
+    if (!request_.thinking) return;
+    OpenThought(message);
+    Close("think");
+  }
+
+  // What there is already of an answer that the model is to go on with.
+  void BeginAnswer(const ChatMessage& message) {
+    OpenMessage("assistant", message);
+    if (AnswersInThought(ChatMarkup::kKimiK3, request_)) return OpenThought(message);
+    WriteThought(message);
+    Open("response");
+    WriteContent(message.content);
+  }
+
   void WriteAnswer(const ChatMessage& message) {
     OpenMessage("assistant", message);
-    if (request_.thinking) {
-      Open("think");
-      if (message.reasoning.find_first_not_of(" \t\r\n\v\f") != std::string::npos) {
-        out_.Text(message.reasoning);
-      }
-      Close("think");
-    }
+    WriteThought(message);
     Open("response");
     WriteContent(message.content);
     Close("response");

@@ -1,4 +1,5 @@
 #include <map>
+#include <utility>
 
 #include "chat/prompt.h"
 
@@ -26,9 +27,18 @@ class KimiLinearWriter {
       out_.Text(kDefaultSystem);
       End();
     }
-    for (const ChatMessage& message : SortToolResults(messages)) WriteMessage(message);
+    std::vector<ChatMessage> sorted = SortToolResults(messages);
+    ChatMessage answer;
+    if (request_.continue_last) {
+      answer = std::move(sorted.back());
+      sorted.pop_back();
+    }
+    for (const ChatMessage& message : sorted) WriteMessage(message);
     const size_t history = out_.size();
-    if (request_.add_generation_prompt) Begin("<|im_assistant|>", "assistant");
+    if (request_.continue_last || request_.add_generation_prompt) {
+      Begin("<|im_assistant|>", answer.name.empty() ? "assistant" : answer.name);
+      out_.Text(TextOf(answer.content));
+    }
     return {out_.Take(), history};
   }
 

@@ -40,7 +40,17 @@ ChatMarkup FindChatMarkup(const Tokenizer& tokenizer) {
               "can only continue text; where tokenizer_config.json is missing, download it");
 }
 
+bool AnswersInThought(ChatMarkup markup, const ChatRequest& request) {
+  if (markup != ChatMarkup::kKimiK3 || !request.thinking) return false;
+  return !request.continue_last || TextOf(request.messages.back().content).empty();
+}
+
 RenderedPrompt RenderChat(ChatMarkup markup, const ChatRequest& request) {
+  if (request.continue_last && !EndsWithAnswer(request)) {
+    throw Error(ErrorCode::kUsage,
+                "only an assistant message at the end, with a text and without tool calls, can be "
+                "continued");
+  }
   return markup == ChatMarkup::kKimiK3 ? RenderKimiK3(request) : RenderKimiLinear(request);
 }
 

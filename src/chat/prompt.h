@@ -33,11 +33,16 @@ struct Segment {
 struct RenderedPrompt {
   std::vector<Segment> segments;
   size_t history_segments = 0;  // of them, up to the end of the last message of the conversation:
-                                // what follows it (tool choice, format) is not said again later
+                                // what follows it (tool choice, format) is not said again later;
+                                // without a message that is to be continued
 };
 
-/// Spells a request. Error(kUsage) where the result of a tool belongs to no call and names none.
+/// Spells a request. Error(kUsage) where the result of a tool belongs to no call and names none,
+/// and where continue_last is set without an answer at the end.
 RenderedPrompt RenderChat(ChatMarkup markup, const ChatRequest& request);
+
+/// Whether the prompt ends inside a thought, as opposed to the answer's content.
+bool AnswersInThought(ChatMarkup markup, const ChatRequest& request);
 
 /// One template each; RenderChat chooses.
 RenderedPrompt RenderKimiK3(const ChatRequest& request);
@@ -73,10 +78,9 @@ class SegmentWriter {
   std::vector<Segment> segments_;
 };
 
-/// Orders each run of tool results by the calls that they answer, and names their tools
-///:
-/// where every result of a run names a call of the latest assistant message before it. Other runs
-/// stay as they are.
+/// Orders each run of tool results by the calls that they answer, and names their tools, where
+/// every result of the run names a call of the latest assistant message before it. Other runs stay
+/// as they are.
 std::vector<ChatMessage> SortToolResults(std::vector<ChatMessage> messages);
 
 }  // namespace thimble

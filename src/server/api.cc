@@ -1,5 +1,6 @@
 #include "server/api.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -94,6 +95,20 @@ std::unique_ptr<ApiAnswer> NewApiAnswer(Api api, const ServedModel& model,
       return NewResponsesAnswer(model, request);
   }
   return nullptr;
+}
+
+std::string NoteHeader(const std::vector<std::string>& notes) {
+  constexpr size_t kMaxLength = 1000;
+  std::string line;
+  for (const std::string& note : notes) {
+    if (!line.empty()) line += "; ";
+    line += note;
+  }
+  if (line.size() > kMaxLength) line = line.substr(0, kMaxLength - 3) + "...";
+  // Names of fields are the client's: a line break would begin another header.
+  std::ranges::replace_if(
+      line, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return line;
 }
 
 std::string WriteApiError(Api api, const ApiError& error) {

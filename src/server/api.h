@@ -56,6 +56,8 @@ struct ApiRequest {
   bool encrypted_reasoning = false;  // of a response: thoughts also as the content that comes back
   bool echo = false;                 // of a completion: begin with the prompt
   std::string prompt_text;           // for that
+  // What was replaced or left out of the request, one sentence each: the header X-Thimble-Note.
+  std::vector<std::string> notes;
 };
 
 struct Usage {
@@ -95,6 +97,10 @@ std::unique_ptr<ApiAnswer> NewApiAnswer(Api api, const ServedModel& model,
 /// Begins the encrypted_content of a thought that this server sent: the thought itself follows, in
 /// clear. Other servers' mean nothing here.
 inline constexpr std::string_view kThoughtMark = "thimble:";
+
+/// The value of X-Thimble-Note: the notes in one line of printable ASCII, at most 1,000 characters;
+/// empty where there are none.
+std::string NoteHeader(const std::vector<std::string>& notes);
 
 /// An error as this API says it.
 std::string WriteApiError(Api api, const ApiError& error);

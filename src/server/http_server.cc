@@ -290,6 +290,7 @@ class HttpServer::Impl {
   void Answer(const Request& req, Response& res) const {
     const Api api = ApiOf(req.path);
     const ApiRequest request = ReadApiRequest(api, req.body, model_);
+    if (!request.notes.empty()) res.set_header("X-Thimble-Note", NoteHeader(request.notes));
     auto job = std::make_shared<Job>(request.job);
     if (stopping_) throw ApiError(503, "the server is shutting down");
     if (!backend_.Submit(job)) {

@@ -194,11 +194,12 @@ void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens
   if (chat.messages.empty()) Refuse("messages", "at least one");
   CheckTools(chat);
   request->is_chat = true;
-  request->thinking = chat.thinking && *model.markup == ChatMarkup::kKimiK3;
+  request->thinking = AnswersInThought(*model.markup, chat);
   request->tools = chat.tools.has_value() || std::ranges::any_of(chat.messages, [](const auto& m) {
                      return m.tools.has_value();
                    });
   if (chat.tool_choice == ToolChoice::kNone) request->tools = false;
+  request->notes = chat.notes;
   EncodedPrompt prompt;
   try {
     prompt = EncodeChat(*model.tokenizer, chat);

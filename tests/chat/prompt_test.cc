@@ -117,6 +117,55 @@ TEST_F(ChatVectorTest, HistoryEndsBeforeWhatIsSaidOnce) {
             plain.ids);
 }
 
+// A message to be continued, rendered, is the beginning of the same message rendered whole.
+TEST_F(ChatVectorTest, ContinuesTheLastAnswer) {
+  const auto encode = [](const std::string& answer, const std::string& more, bool continues) {
+    ChatRequest request = ReadChatRequest(
+        ParseJson(R"({"messages": [{"role": "user", "content": "go"}, {"role": "assistant", )" +
+                  answer + R"(}], "add_generation_prompt": false)" + more + "}"));
+    request.continue_last = continues;
+    return EncodeChat(Kimi(), request);
+  };
+  const auto expect = [&](const std::string& answer, const std::string& more,
+                          const std::string& end) {
+    const Ids ids = encode(answer, more, true).ids;
+    const Ids whole = encode(answer, more, false).ids;
+    ASSERT_LT(ids.size(), whole.size());
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), whole.begin())) << answer;
+    EXPECT_THAT(Kimi().Decode(ids), testing::EndsWith(end));
+  };
+  expect(R"("content": "It is ")", R"(, "thinking": false)",
+         "role=\"assistant\"<|sep|><|open|>response<|sep|>It is ");
+  expect(R"("content": "It is")", "", "<|close|>think<|sep|><|open|>response<|sep|>It is");
+  expect(R"("content": "It is", "reasoning": "Hm")", "",
+         "<|open|>think<|sep|>Hm<|close|>think<|sep|><|open|>response<|sep|>It is");
+  expect(R"("reasoning": "Hm")", "", "<|open|>think<|sep|>Hm");
+}
+
+TEST_F(ChatVectorTest, WhatIsContinuedComesAfterToolChoiceAndFormat) {
+  ChatRequest request = ReadChatRequest(ParseJson(
+      R"({"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "{"}],
+          "response_format": {"type": "json_object"}})"));
+  request.continue_last = true;
+  const EncodedPrompt prompt = EncodeChat(Kimi(), request);
+  EXPECT_FALSE(AnswersInThought(ChatMarkup::kKimiK3, request));
+  const auto history = std::span(prompt.ids).first(prompt.history_length);
+  EXPECT_THAT(Kimi().Decode(Ids(history.begin(), history.end())),
+              testing::EndsWith("go<|close|>message<|sep|><|end_of_msg|>"));
+}
+
+TEST_F(ChatVectorTest, ContinuesNothingButAnAnswer) {
+  const auto refused = [](const std::string& last) {
+    ChatRequest request = ReadChatRequest(ParseJson(R"({"messages": [)" + last + "]}"));
+    request.continue_last = true;
+    ExpectError(ErrorCode::kUsage, {"continued"}, [&] { EncodeChat(Kimi(), request); });
+  };
+  refused(R"({"role": "user", "content": "go"})");
+  refused(R"({"role": "assistant", "content": ""})");
+  refused(R"({"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "f"}}]})");
+  refused("");
+}
+
 TEST(ChatRequestTest, NamesTheFieldThatIsWrong) {
   const auto expect = [](const std::string& body, const std::vector<std::string>& parts) {
     ExpectError(ErrorCode::kUsage, parts, [&] { ReadChatRequest(ParseJson(body)); });
@@ -181,6 +230,16 @@ TEST(KimiLinearPromptTest, SpellsAConversationWithTools) {
             "<|im_assistant|>assistant<|im_middle|>");
   // tools, system, user, answer and two results; the user's spelling is none of them.
   EXPECT_EQ(std::ranges::count(prompt.ids, 258u), 6);
+}
+
+TEST(KimiLinearPromptTest, ContinuesTheLastAnswer) {
+  const Tokenizer tokenizer = LinearTokenizer();
+  ChatRequest request = ReadChatRequest(ParseJson(R"({"messages": [
+      {"role": "user", "content": "a"}, {"role": "assistant", "content": "It is"}]})"));
+  request.continue_last = true;
+  EXPECT_FALSE(AnswersInThought(ChatMarkup::kKimiLinear, request));
+  EXPECT_THAT(tokenizer.Decode(EncodeChat(tokenizer, request).ids),
+              testing::EndsWith("a<|im_end|><|im_assistant|>assistant<|im_middle|>It is"));
 }
 
 TEST(FindChatMarkupTest, RefusesOtherTokenizers) {
