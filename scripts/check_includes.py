@@ -37,7 +37,7 @@ LAYERS = {
     ),
     "server": (
         ["base", "json", "memory", "text", "chat", "grammar", "engine"],
-        ["fmt/", "httplib.h", "nlohmann/"],
+        ["boost/", "fmt/", "nlohmann/", "zlib.h", "zstd.h"],
     ),
     "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "outlook": (["base", "memory", "io", "format", "engine", "measure"], ["fmt/", "nlohmann/"]),
@@ -58,7 +58,7 @@ LAYERS = {
 
 # The C++ library has headers without a dot; these are C's and the system's.
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
-                    r"|(dlfcn|errno|fcntl|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|time"
+                    r"|(dlfcn|errno|fcntl|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|strings|time"
                     r"|unistd)\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S+))')
 SOURCES = {".cc", ".h"}

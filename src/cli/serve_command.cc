@@ -21,9 +21,6 @@ namespace thimble::cli {
 namespace {
 
 constexpr size_t kDefaultContext = 4096;
-constexpr uint64_t kThreadBytes = 192 * kKiB;  // what a connection's thread touches of its stack
-// Of a body: its text, and the values and ids made of it, several times as large.
-constexpr uint64_t kBodyFactor = 16;
 constexpr double kGraceSeconds = 30;
 
 struct ServeOptions {
@@ -42,8 +39,8 @@ EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& c
   engine.context = options.context.value_or(std::min(kDefaultContext, config.max_context));
   engine.num_sessions = options.limits.num_sessions;
   // A sixteenth of the budget for what clients send, a quarter for what they come back to.
-  engine.program_bytes =
-      options.http.num_connections * kThreadBytes + kBodyFactor * options.http.max_body_bytes;
+  engine.program_bytes = server::HttpServer::OwnBytes(
+      options.http, options.limits.num_sessions + options.limits.max_queue, engine.context);
   engine.snapshot_bytes =
       std::min(16 * Snapshot::Bytes(config, engine.context, engine.latents), budget / 4);
   return engine;
@@ -53,7 +50,7 @@ void Serve(ServeOptions options) {
   const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
   const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
   options.http.max_body_bytes =
-      std::min(options.http.max_body_bytes, std::max(budget / 16 / kBodyFactor, 256 * kKiB));
+      std::min(options.http.max_body_bytes, server::HttpServer::MaxBodyBytes(budget));
   EngineOptions engine_options = EngineOptionsFor(options, model.config);
   std::unique_ptr<Engine> engine;
   try {
@@ -89,8 +86,8 @@ void Serve(ServeOptions options) {
   server::HttpServer http(options.http, served, scheduler);
   CatchInterrupts();
   const int port = http.Start();
-  fmt::print(stderr, "serving {} on http://{}:{}/v1, context {}, {} at once\n", served.name,
-             options.http.host, port, served.context, options.limits.num_sessions);
+  fmt::print(stderr, "serving {} on {}/v1, context {}, {} at once\n", served.name,
+             server::UrlOf(options.http.host, port), served.context, options.limits.num_sessions);
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   fmt::print(stderr, "ending the answers that are on their way\n");
   scheduler.Drain();

@@ -1,10 +1,15 @@
 #include "server/access.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
+
+#include "base/error.h"
 
 namespace thimble::server {
 namespace {
@@ -16,21 +21,59 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// "name:80" -> "name", "[::1]:80" -> "::1".
-std::string HostName(std::string_view authority) {
-  if (authority.starts_with('[')) return Lower(authority.substr(1, authority.find(']') - 1));
-  return Lower(authority.substr(0, authority.find(':')));
+struct Authority {
+  std::string name;  // lower case, without brackets and final dot
+  std::string port;  // empty: none given
+};
+
+// "Name.:80" -> {"name", "80"}, "[::1]:80" -> {"::1", "80"}.
+Authority ParseAuthority(std::string_view text) {
+  const bool bracketed = text.starts_with('[');
+  const size_t end = bracketed ? text.find(']') : text.find(':');
+  std::string name = Lower(text.substr(bracketed ? 1 : 0, bracketed ? end - 1 : end));
+  const size_t colon = end == std::string_view::npos ? end : text.find(':', end);
+  std::string port;
+  if (colon != std::string_view::npos) port = text.substr(colon + 1);
+  if (name.ends_with('.')) name.pop_back();
+  return {std::move(name), std::move(port)};
 }
 
 bool IsAddress(const std::string& name) {
   std::array<unsigned char, sizeof(in6_addr)> address;
+  // An address of one network card carries its name: fe80::1%eth0.
+  const std::string plain = name.substr(0, name.find('%'));
   return ::inet_pton(AF_INET, name.c_str(), address.data()) == 1 ||
-         ::inet_pton(AF_INET6, name.c_str(), address.data()) == 1;
+         ::inet_pton(AF_INET6, plain.c_str(), address.data()) == 1;
 }
 
-bool IsThisMachine(const std::string& name) {
+bool IsLoopback(const std::string& name) {
   return name == "localhost" || name.ends_with(".localhost") || name == "::1" ||
          (IsAddress(name) && name.starts_with("127."));
+}
+
+struct Origin {
+  Authority authority;
+  std::string default_port;
+};
+
+// Absent: not of the web, e.g. "null" or "app://x".
+bool ParseOrigin(std::string_view text, Origin* origin) {
+  for (const auto& [scheme, port] : {std::pair<std::string_view, const char*>{"http://", "80"},
+                                     {"https://", "443"}}) {
+    if (!text.starts_with(scheme)) continue;
+    *origin = {ParseAuthority(text.substr(scheme.size())), port};
+    return true;
+  }
+  return false;
+}
+
+bool IsSameOrigin(const Origin& origin, std::string_view host_header) {
+  const Authority host = ParseAuthority(host_header);
+  const auto port = [&](const Authority& authority) {
+    return authority.port.empty() ? origin.default_port : authority.port;
+  };
+  return !host.name.empty() && host.name == origin.authority.name &&
+         port(host) == port(origin.authority);
 }
 
 }  // namespace
@@ -44,19 +87,57 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-bool IsOwnHost(std::string_view host_header, const std::string& bound_host) {
-  // HTTP/1.0 needs none.
-  if (host_header.empty()) return true;
-  const std::string name = HostName(host_header);
-  return IsAddress(name) || IsThisMachine(name) || name == Lower(bound_host);
+std::string ParseAllowedHost(const std::string& text) {
+  if (text == "*") return text;
+  const std::string name = ParseAuthority(text.starts_with("*.") ? text.substr(1) : text).name;
+  const bool valid = !name.empty() && name != "." &&
+                     (IsAddress(name) || std::ranges::all_of(name, [](unsigned char c) {
+                        return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+                      }));
+  if (!valid) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--allow-host expects a host name such as llm.example.org, "
+                            "*.example.org for all names below one, or * for any; found '{}'",
+                            text));
+  }
+  return name;
 }
 
-bool IsAllowedOrigin(std::string_view origin, const std::string& allowed) {
-  if (!allowed.empty() && (allowed == "*" || origin == allowed)) return true;
-  for (const std::string_view scheme : {"http://", "https://"}) {
-    if (origin.starts_with(scheme)) return IsThisMachine(HostName(origin.substr(scheme.size())));
-  }
-  return false;
+std::vector<std::string> NamesOfThisMachine() {
+  std::vector<std::string> names = {"host.docker.internal", "gateway.docker.internal",
+                                    "host.containers.internal", "host.lima.internal"};
+  std::array<char, 256> buffer = {};
+  if (::gethostname(buffer.data(), buffer.size() - 1) != 0) return names;
+  const std::string name = Lower(buffer.data());
+  const std::string first = name.substr(0, name.find('.'));
+  if (first.empty()) return names;
+  names.push_back(name);
+  names.push_back(first);
+  names.push_back(first + ".local");
+  return names;
+}
+
+AccessPolicy::AccessPolicy(Names names) : names_(std::move(names)) {}
+
+bool AccessPolicy::AllowsName(const std::string& name) const {
+  if (IsAddress(name) || IsLoopback(name) || name == Lower(names_.bound)) return true;
+  if (std::ranges::find(names_.own, name) != names_.own.end()) return true;
+  return std::ranges::any_of(names_.allowed, [&](const std::string& allowed) {
+    return allowed == "*" || name == allowed ||
+           (allowed.starts_with('.') && name.ends_with(allowed));
+  });
+}
+
+bool AccessPolicy::AllowsHost(std::string_view host_header) const {
+  return host_header.empty() || AllowsName(ParseAuthority(host_header).name);
+}
+
+bool AccessPolicy::AllowsOrigin(std::string_view origin, std::string_view host_header) const {
+  if (!names_.origin.empty() && (names_.origin == "*" || origin == names_.origin)) return true;
+  Origin page;
+  if (!ParseOrigin(origin, &page)) return false;
+  return IsLoopback(page.authority.name) ||
+         (IsSameOrigin(page, host_header) && AllowsHost(host_header));
 }
 
 std::string SanitizedHeaderNames(std::string_view names) {

@@ -1,5 +1,6 @@
 #include "server/answer_run.h"
 
+#include <exception>
 #include <utility>
 
 namespace thimble::server {
@@ -16,9 +17,21 @@ AnswerRun::AnswerRun(Api api, const ServedModel& model, const ApiRequest& reques
   usage_.prompt_tokens = request.job.prompt.size();
 }
 
-bool AnswerRun::Step(std::chrono::milliseconds timeout) {
+bool AnswerRun::Step() {
   if (ended_) return false;
-  latest_ = job_->Wait(timeout);
+  // The client is owed an end, whatever happens.
+  try {
+    Read();
+  } catch (const std::exception& error) {
+    error_ = error.what();
+    ended_ = true;
+    job_->Cancel();
+  }
+  return !ended_;
+}
+
+void AnswerRun::Read() {
+  latest_ = job_->Take();
   for (const SampledToken& token : latest_.tokens) {
     if (complete_) break;
     complete_ = reader_.Feed(token, &pieces_);
@@ -28,10 +41,9 @@ bool AnswerRun::Step(std::chrono::milliseconds timeout) {
   usage_.reasoning_tokens = reader_.reasoning_tokens();
   if (complete_) job_->Cancel();
   ended_ = complete_ || latest_.ended;
-  if (!ended_) return true;
+  if (!ended_) return;
   if (!complete_) error_ = latest_.error;
   reader_.Finish(&pieces_);
-  return false;
 }
 
 ReplyEnd AnswerRun::End() const {

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/api.h"
@@ -10,16 +11,22 @@
 
 namespace thimble::server {
 
-/// One answer from its job to its client. Destroyed, it cancels the job. One thread at a time.
+/// One answer on its way from its job to its client. Its destruction cancels the job. Used by one
+/// thread at a time.
 class AnswerRun {
  public:
   AnswerRun(Api api, const ServedModel& model, const ApiRequest& request, std::shared_ptr<Job> job);
-  ~AnswerRun() { job_->Cancel(); }
+  ~AnswerRun() {
+    job_->OnChange(nullptr);
+    job_->Cancel();
+  }
   AnswerRun(const AnswerRun&) = delete;
   AnswerRun& operator=(const AnswerRun&) = delete;
 
-  /// Waits at most `timeout` for something to happen. False once the answer has ended.
-  bool Step(std::chrono::milliseconds timeout);
+  /// Takes what the job has made since the last call. False once the answer has ended.
+  bool Step();
+  /// See Job::OnChange.
+  void OnChange(std::function<void()> wake) { job_->OnChange(std::move(wake)); }
   bool ended() const { return ended_; }
   const std::string& error() const { return error_; }
 
@@ -31,6 +38,7 @@ class AnswerRun {
   std::string KeepAlive();
 
  private:
+  void Read();
   ReplyEnd End() const;
 
   const ApiRequest request_;

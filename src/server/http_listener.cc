@@ -1,164 +1,220 @@
 #include "server/http_listener.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
+#include <atomic>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <list>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/byte_size.h"
+#include "base/error.h"
+#include "server/http_connection.h"
 
 namespace thimble::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
 
-constexpr size_t kMaxHeadBytes = 64 << 10;
-// How soon an idle connection notices that the server stops.
-constexpr milliseconds kIdlePoll(100);
-// Of what a client still sends after it was refused: otherwise it would be told of a reset
-// connection instead of the reason.
-constexpr size_t kMaxRestBytes = 1 << 20;
-constexpr milliseconds kRestTime(1000);
+constexpr size_t kNumWorkers = 2;
+constexpr int kBacklog = 512;
+// Of the kernel's memory for what a client has not taken yet.
+constexpr int kSendBufferBytes = 128 << 10;
+constexpr std::chrono::milliseconds kRetryAccept(100);
+// What a thread touches of its stack and allocator.
+constexpr uint64_t kThreadBytes = 256 * kKiB;
+// Of a connection: its coroutines, parser, buffers, a head and a part of an answer.
+constexpr uint64_t kConnectionBytes = 48 * kKiB;
 
-thread_local socket_t served_socket = INVALID_SOCKET;
-
-bool Ready(socket_t socket, short event, milliseconds timeout) {
-  const auto end = Clock::now() + timeout;
-  while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-    pollfd wait = {socket, event, 0};
-    const int count = ::poll(&wait, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
-    if (count >= 0 || errno != EINTR) return count > 0;
+std::string ListenFault(const std::string& host, int port, const error_code& error) {
+  const std::string place = fmt::format("cannot listen on {} port {}: ", host, port);
+  if (error == asio::error::address_in_use) {
+    return place + "another program listens there; choose another port with --port";
   }
-}
-
-ssize_t Receive(socket_t socket, char* bytes, size_t size) {
-  while (true) {
-    const ssize_t count = ::recv(socket, bytes, size, 0);
-    if (count >= 0 || errno != EINTR) return count;
+  if (error == asio::error::access_denied) {
+    return place + "permission denied; ports below 1024 are the system's: choose one with --port";
   }
-}
-
-class ConnectionStream : public httplib::Stream {
- public:
-  struct Timeouts {
-    milliseconds read;
-    milliseconds write;
-  };
-  ConnectionStream(socket_t socket, Timeouts timeouts) : socket_(socket), timeouts_(timeouts) {}
-
-  /// Waits for the first byte of a request, at most `timeout`.
-  bool AwaitRequest(milliseconds timeout) const {
-    return next_ < filled_ || Ready(socket_, POLLIN, timeout);
+  if (error.category() == asio::error::get_netdb_category() ||
+      error.category() == asio::error::get_addrinfo_category()) {
+    return place + "no address is known by this name; choose another with --host";
   }
-  void BeginHead() {
-    head_left_ = kMaxHeadBytes;
-    head_end_ = Clock::now() + timeouts_.read;
-    in_head_ = true;
-  }
-  void EndHead() { in_head_ = false; }
-
-  bool is_readable() const override {
-    if (next_ < filled_) return true;
-    const auto left = std::chrono::ceil<milliseconds>(head_end_ - Clock::now());
-    return Ready(socket_, POLLIN, in_head_ ? left : timeouts_.read);
-  }
-  bool is_writable() const override { return Ready(socket_, POLLOUT, timeouts_.write); }
-
-  ssize_t read(char* bytes, size_t size) override {
-    if (in_head_ && head_left_ < size) return -1;
-    if (next_ == filled_) {
-      if (!is_readable()) return -1;
-      const ssize_t count = Receive(socket_, buffer_.data(), buffer_.size());
-      if (count <= 0) return count;
-      next_ = 0;
-      filled_ = static_cast<size_t>(count);
-    }
-    const size_t count = std::min(size, filled_ - next_);
-    std::memcpy(bytes, buffer_.data() + next_, count);
-    next_ += count;
-    if (in_head_) head_left_ -= count;
-    return static_cast<ssize_t>(count);
-  }
-
-  ssize_t write(const char* bytes, size_t size) override {
-    if (!is_writable()) return -1;
-    while (true) {
-      const ssize_t count = ::send(socket_, bytes, size, MSG_NOSIGNAL);
-      if (count >= 0 || errno != EINTR) return count;
-    }
-  }
-
-  // Nobody asks where a client is.
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return socket_; }
-
- private:
-  const socket_t socket_;
-  const Timeouts timeouts_;
-  std::array<char, 4096> buffer_;
-  size_t next_ = 0;
-  size_t filled_ = 0;
-  bool in_head_ = false;
-  size_t head_left_ = 0;
-  Clock::time_point head_end_;
-};
-
-void SkipRest(socket_t socket) {
-  std::array<char, 4096> bytes;
-  const auto end = Clock::now() + kRestTime;
-  for (size_t skipped = 0; skipped < kMaxRestBytes;) {
-    const auto left = std::chrono::floor<milliseconds>(end - Clock::now());
-    if (left.count() <= 0 || !Ready(socket, POLLIN, left)) return;
-    const ssize_t count = Receive(socket, bytes.data(), bytes.size());
-    if (count <= 0) return;
-    skipped += static_cast<size_t>(count);
-  }
+  return place + error.message() + "; choose an address of this machine with --host";
 }
 
 }  // namespace
 
-bool HttpListener::PeerGone() {
-  char byte = 0;
-  const ssize_t got = ::recv(served_socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
+class HttpListener::Impl {
+ public:
+  Impl(const ListenerOptions& options, HttpHandler& handler)
+      : options_(options),
+        workers_(kNumWorkers),
+        context_{options_, handler, io_, workers_, BodyRoom(options.max_body_bytes), {}, [this] {
+                   --num_open_;
+                   room_for_more_.cancel();
+                 }} {}
 
-bool HttpListener::process_and_close_socket(socket_t socket) {
-  served_socket = socket;
-  ConnectionStream stream(
-      socket, {std::chrono::seconds(read_timeout_sec_), std::chrono::seconds(write_timeout_sec_)});
-  const auto next_comes = [&] {
-    const auto end = Clock::now() + std::chrono::seconds(keep_alive_timeout_sec_);
-    while (svr_sock_ != INVALID_SOCKET && Clock::now() < end) {
-      if (stream.AwaitRequest(kIdlePoll)) return true;
+  int Start() {
+    const int port = Bind();
+    for (tcp::acceptor& acceptor : acceptors_) {
+      asio::co_spawn(io_, [this, &acceptor] { return Accept(acceptor); }, asio::detached);
     }
-    return false;
-  };
-  bool is_request = true;
-  bool goes_on = true;
-  for (size_t left = keep_alive_max_count_; goes_on && left > 0 && next_comes(); --left) {
-    is_request = false;
-    bool closes = false;
-    stream.BeginHead();
-    // Calls back once the head has been understood.
-    const bool answered = process_request(stream, left == 1, closes, [&](httplib::Request& req) {
-      is_request = true;
-      stream.EndHead();
-      // A compressed stream is held back by its compressor.
-      req.headers.erase("Accept-Encoding");
-    });
-    goes_on = answered && is_request && !closes;
+    thread_ = std::thread([this] { Run(); });
+    return port;
   }
-  ::shutdown(socket, SHUT_WR);
-  if (!is_request) SkipRest(socket);
-  ::close(socket);
-  return true;
+
+  void Stop() {
+    if (!thread_.joinable()) return;
+    asio::post(io_, [this] {
+      stopping_ = true;
+      for (tcp::acceptor& acceptor : acceptors_) acceptor.close();
+      room_for_more_.cancel();
+      for (HttpConnection* connection : context_.open) connection->Close();
+    });
+    // Their results go to connections that still wait for them.
+    workers_.join();
+    work_.reset();
+    thread_.join();
+  }
+
+  size_t num_connections() const { return num_open_; }
+
+ private:
+  // The port; listens on every address of the host's name.
+  int Bind() {
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(options_.host, std::to_string(options_.port),
+                                        tcp::resolver::passive, error);
+    int port = options_.port;
+    if (!error) {
+      for (const auto& entry : found) {
+        tcp::endpoint endpoint = entry.endpoint();
+        endpoint.port(static_cast<uint16_t>(port));
+        error_code fault;
+        const int bound = Listen(endpoint, found.size() > 1, fault);
+        // A machine may have no IPv6 though its name has such an address.
+        if (fault && (!error || fault == asio::error::address_in_use)) error = fault;
+        if (!fault) port = bound;
+      }
+    }
+    if (acceptors_.empty() || error == asio::error::address_in_use) {
+      throw Error(ErrorCode::kRuntime, ListenFault(options_.host, options_.port, error));
+    }
+    return port;
+  }
+
+  int Listen(const tcp::endpoint& endpoint, bool is_one_of_several, error_code& error) {
+    tcp::acceptor acceptor(io_);
+    acceptor.open(endpoint.protocol(), error);
+    // Never SO_REUSEPORT, by which two servers would share a port unnoticed.
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error && endpoint.address().is_v6()) {
+      acceptor.set_option(asio::ip::v6_only(is_one_of_several), error);
+    }
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(kBacklog, error);
+    if (error) return 0;
+    const int port = acceptor.local_endpoint().port();
+    acceptors_.push_back(std::move(acceptor));
+    return port;
+  }
+
+  void Run() {
+    while (true) {
+      // A handler may run out of memory; the others go on.
+      try {
+        io_.run();
+        return;
+      } catch (const std::exception&) {
+      }
+    }
+  }
+
+  asio::awaitable<void> Accept(tcp::acceptor& acceptor) {
+    while (!stopping_) {
+      bool accepted = false;
+      try {
+        accepted = co_await AcceptOne(acceptor);
+      } catch (const std::exception&) {
+      }
+      if (accepted || stopping_) continue;
+      // All connections are taken, or no file or memory is left: clients wait in the kernel's
+      // queue.
+      CloseIdlest();
+      co_await WaitForRoom();
+    }
+  }
+
+  asio::awaitable<bool> AcceptOne(tcp::acceptor& acceptor) {
+    if (num_open_ >= options_.max_connections) co_return false;
+    error_code error;
+    tcp::socket socket =
+        co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (error || stopping_) co_return false;
+    Begin(std::move(socket));
+    co_return true;
+  }
+
+  void Begin(tcp::socket socket) {
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
+    const auto connection = std::make_shared<HttpConnection>(std::move(socket), context_);
+    ++num_open_;
+    connection->Start();
+  }
+
+  // A connection that ends ends the wait.
+  asio::awaitable<void> WaitForRoom() {
+    room_for_more_.expires_after(kRetryAccept);
+    error_code error;
+    co_await room_for_more_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+
+  void CloseIdlest() {
+    HttpConnection* idlest = nullptr;
+    for (HttpConnection* connection : context_.open) {
+      if (!connection->idle_since()) continue;
+      if (idlest == nullptr || *connection->idle_since() < *idlest->idle_since()) {
+        idlest = connection;
+      }
+    }
+    if (idlest != nullptr) idlest->Close();
+  }
+
+  const ListenerOptions options_;
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
+  asio::thread_pool workers_;
+  asio::steady_timer room_for_more_{io_};
+  std::atomic<size_t> num_open_ = 0;
+  ConnectionContext context_;
+  std::list<tcp::acceptor> acceptors_;
+  bool stopping_ = false;  // on the I/O thread
+  std::thread thread_;
+};
+
+HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)
+    : impl_(std::make_unique<Impl>(options, handler)) {}
+HttpListener::~HttpListener() { impl_->Stop(); }
+int HttpListener::Start() { return impl_->Start(); }
+void HttpListener::Stop() { impl_->Stop(); }
+size_t HttpListener::num_connections() const { return impl_->num_connections(); }
+
+uint64_t HttpListener::OwnBytes(size_t max_connections) {
+  return (1 + kNumWorkers) * kThreadBytes + max_connections * kConnectionBytes;
 }
 
 }  // namespace thimble::server

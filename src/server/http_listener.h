@@ -1,22 +1,52 @@
 #pragma once
 
-#include <httplib.h>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/http_message.h"
 
 namespace thimble::server {
 
-/// The HTTP library's server, with connections of its own that
-/// - end after what was no request: the library would read what follows as requests;
-/// - bound the head of a request, its line and headers, in bytes and in time;
-/// - end at once when the server stops, instead of when they have been idle for long enough;
-/// - compress nothing, since the library would hold a stream back for it;
-/// - tell their socket, by which a client that hangs up is noticed.
-class HttpListener : public httplib::Server {
+struct ListenerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;  // 0: any that is free
+  size_t max_connections = 256;
+  size_t max_body_bytes = size_t{64} << 20;  // of one body, and of all that are read at a time
+  double keep_alive_seconds = 5;             // until a stream's client gets a sign of life
+  double time_scale = 1;                     // how much faster the clock of time-outs runs
+};
+
+/// Listens, and carries HTTP/1.1 between clients and a handler. One thread serves all connections,
+/// which cost no thread each, and two more call HttpHandler::Answer.
+///
+/// A connection ends when it has been idle for 75 s, when a head, a pause in a body or the writing
+/// of 64 kB takes more than 30 s, after what was no HTTP, and when its client closes it, which is
+/// noticed at once. Where all connections are taken, or the process has no file left, the one that
+/// has been idle for the longest makes room; without an idle one new clients wait.
+class HttpListener {
  public:
-  /// Whether the client whose request the calling thread answers has closed the connection.
-  static bool PeerGone();
+  /// Borrows the handler.
+  HttpListener(const ListenerOptions& options, HttpHandler& handler);
+  /// Stop.
+  ~HttpListener();
+  HttpListener(const HttpListener&) = delete;
+  HttpListener& operator=(const HttpListener&) = delete;
+
+  /// Binds and serves. Returns the port. Error(kRuntime) where that is not possible.
+  int Start();
+  /// Ends all connections at once. Any thread but the handler's.
+  void Stop();
+
+  size_t num_connections() const;
+
+  /// Memory that a listener and its connections take at most, beside the bodies of requests.
+  static uint64_t OwnBytes(size_t max_connections);
 
  private:
-  bool process_and_close_socket(socket_t socket) override;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace thimble::server

@@ -1,112 +1,92 @@
 #include "server/http_server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <utility>
 
-#include "base/error.h"
+#include "base/byte_size.h"
 #include "server/access.h"
-#include "server/answer_run.h"
 #include "server/http_listener.h"
+#include "server/live_answer.h"
+#include "server/model_endpoints.h"
 #include "server/page.h"
-#include "server/sse.h"
+#include "server/routes.h"
 
 namespace thimble::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using httplib::Request;
-using httplib::Response;
 
-// How soon a client that hung up is noticed, and how long a new token waits at most.
-constexpr auto kPoll = std::chrono::milliseconds(250);
-// Idle connections: agents pause between their turns.
-constexpr time_t kIdleSeconds = 75;
-constexpr time_t kReadSeconds = 30;
-constexpr time_t kWriteSeconds = 30;
-constexpr const char* kJson = "application/json";
+// Of a body: its text, and the values and ids made of it, several times as large.
+constexpr uint64_t kBodyFactor = 16;
+constexpr uint64_t kLeastBodyBytes = 256 * kKiB;
+// Of each token that a job may hold: its id in the prompt, the history and the session, and the
+// text of its answer while that is put together.
+constexpr uint64_t kTokenBytes = 32;
+// What a message quotes of a header.
+constexpr size_t kQuotedBytes = 100;
 
-Api ApiOf(const std::string& path) {
-  const auto has = [&](const char* part) { return path.find(part) != std::string::npos; };
-  if (has("/messages")) return Api::kMessages;
-  if (has("/responses")) return Api::kResponses;
-  if (has("/completions") && !has("/chat/")) return Api::kCompletions;
-  return Api::kChat;
+std::string Quoted(std::string_view value) {
+  return value.size() <= kQuotedBytes ? std::string(value)
+                                      : fmt::format("{}...", value.substr(0, kQuotedBytes));
 }
 
-void SetSocketOptions(socket_t socket) {
-  // Without the library's SO_REUSEPORT, by which two servers would share a port unnoticed.
-  const int yes = 1;
-  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+bool NeedsBody(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kTokenize:
+    case Endpoint::kDetokenize:
+    case Endpoint::kCountTokens:
+    case Endpoint::kGenerate:
+      return true;
+    default:
+      return false;
+  }
 }
 
-void SetError(Response& res, Api api, const ApiError& error) {
-  res.status = error.status();
-  if (error.status() == 429 || error.status() == 503) res.set_header("Retry-After", "5");
-  res.set_content(WriteApiError(api, error), kJson);
+HttpResponse JsonResponse(std::string body) {
+  HttpResponse response;
+  response.body = std::move(body);
+  return response;
 }
 
-// Counts the answers that are on their way.
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
+HttpResponse PageResponse() {
+  HttpResponse response;
+  response.content_type = "text/html; charset=utf-8";
+  response.headers.push_back(
+      {"Content-Security-Policy",
+       "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+       "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"});
+  response.body = Page();
+  return response;
+}
 
- private:
-  std::atomic<int>& count_;
-};
-
-// A streamed answer, as long as its connection lasts.
-struct Streamed {
-  Streamed(std::atomic<int>& count, Api api, const ServedModel& model, const ApiRequest& request,
-           const std::shared_ptr<Job>& job)
-      : counted(count), run(api, model, request, job) {}
-
-  Counted counted;
-  AnswerRun run;
-  Clock::time_point last_write = Clock::now();
-  bool begun = false;
-};
+ListenerOptions ListenerOptionsOf(const HttpOptions& options) {
+  ListenerOptions listener;
+  listener.host = options.host;
+  listener.port = options.port;
+  listener.max_connections = options.num_connections;
+  listener.max_body_bytes = options.max_body_bytes;
+  listener.keep_alive_seconds = options.keep_alive_seconds;
+  listener.time_scale = options.time_scale;
+  return listener;
+}
 
 }  // namespace
 
-class HttpServer::Impl {
+class HttpServer::Impl : public HttpHandler {
  public:
   Impl(HttpOptions options, const ServedModel& model, Backend& backend)
-      : options_(std::move(options)), model_(model), backend_(backend) {
-    server_.new_task_queue = [n = options_.num_connections] { return new httplib::ThreadPool(n); };
-    server_.set_socket_options(SetSocketOptions);
-    server_.set_tcp_nodelay(true);
-    server_.set_keep_alive_timeout(kIdleSeconds);
-    server_.set_keep_alive_max_count(size_t{1} << 20);
-    server_.set_read_timeout(kReadSeconds);
-    server_.set_write_timeout(kWriteSeconds);
-    server_.set_payload_max_length(options_.max_body_bytes);
-    server_.set_error_handler([](const Request& req, Response& res) { FillError(req, res); });
-    server_.set_exception_handler([](const Request& req, Response& res, const std::exception_ptr&) {
-      SetError(res, ApiOf(req.path), ApiError(500, "the server failed; see its log"));
-    });
-    AddRoutes();
-  }
+      : options_(std::move(options)),
+        model_(model),
+        backend_(backend),
+        access_({options_.host, NamesOfThisMachine(), options_.allowed_hosts, options_.origin}),
+        listener_(ListenerOptionsOf(options_), *this) {}
 
-  int Start() {
-    const int port = options_.port != 0 ? options_.port : server_.bind_to_any_port(options_.host);
-    const bool bound =
-        options_.port == 0 ? port > 0 : server_.bind_to_port(options_.host, options_.port);
-    if (!bound) {
-      throw Error(ErrorCode::kRuntime,
-                  "cannot listen on " + options_.host + " port " + std::to_string(options_.port) +
-                      ": it is in use, or not an address of this machine; choose another with "
-                      "--port or --host");
-    }
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return port;
-  }
+  int Start() { return listener_.Start(); }
 
   void Stop(double seconds) {
     stopping_ = true;
@@ -114,242 +94,180 @@ class HttpServer::Impl {
     while (num_answers_ > 0 && Clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    server_.stop();
-    if (thread_.joinable()) thread_.join();
+    listener_.Stop();
+  }
+
+  std::optional<HttpResponse> AnswerHead(const HttpRequest& request) override {
+    if (request.method == "OPTIONS") return Preflight(request);
+    return Guarded(request, [&]() -> std::optional<HttpResponse> {
+      const Endpoint endpoint = FindEndpoint(request.method, request.path);
+      CheckAccess(request, endpoint);
+      if (NeedsBody(endpoint)) return std::nullopt;
+      return Show(request, endpoint);
+    });
+  }
+
+  HttpResponse Answer(const HttpRequest& request) override {
+    return *Guarded(request, [&]() -> std::optional<HttpResponse> {
+      const Endpoint endpoint = FindEndpoint(request.method, request.path);
+      if (request.body.empty()) throw ApiError(400, "the body is empty: expected JSON");
+      return AnswerBody(request, endpoint);
+    });
+  }
+
+  HttpResponse Refuse(const HttpRequest& request, int status, const std::string& message) override {
+    HttpResponse response = ErrorResponse(ApiOf(request.path), ApiError(status, message));
+    AllowOrigin(request, response);
+    return response;
   }
 
  private:
-  using Handler = void (Impl::*)(const Request&, Response&) const;
-
-  // Wraps a handler in what every request has to pass.
-  httplib::Server::Handler Guarded(Handler handler) const {
-    return [this, handler](const Request& req, Response& res) {
-      try {
-        CheckAccess(req, res);
-        (this->*handler)(req, res);
-      } catch (const ApiError& error) {
-        SetError(res, ApiOf(req.path), error);
-      } catch (const std::exception& error) {
-        SetError(res, ApiOf(req.path), ApiError(500, error.what()));
+  // What `answer` gives or throws, with the headers that a page needs to read it.
+  template <typename F>
+  std::optional<HttpResponse> Guarded(const HttpRequest& request, const F& answer) const {
+    const Api api = ApiOf(request.path);
+    std::optional<HttpResponse> response;
+    try {
+      response = answer();
+    } catch (const ApiError& error) {
+      response = ErrorResponse(api, error);
+      if (error.status() == 405) {
+        response->headers.push_back({"Allow", AllowedMethods(request.path)});
       }
-    };
-  }
-
-  void AddRoutes() {
-    server_.Get("/health", [this](const Request&, Response& res) {
-      res.status = stopping_ ? 503 : 200;
-      res.set_content(stopping_ ? R"({"status":"stopping"})" : R"({"status":"ok"})", kJson);
-    });
-    server_.Get("/", [this](const Request& req, Response& res) { ShowPage(req, res); });
-    server_.Options(R"(/.*)", [this](const Request& req, Response& res) { Preflight(req, res); });
-    server_.Get(R"((?:/v1)?/models)", Guarded(&Impl::ListModels));
-    server_.Get(R"((?:/v1)?/models/(.+))", Guarded(&Impl::DescribeModel));
-    server_.Get("/metrics", Guarded(&Impl::ShowMetrics));
-    server_.Post(R"((?:/v1)?/tokenize)", Guarded(&Impl::Tokenize));
-    server_.Post(R"((?:/v1)?/detokenize)", Guarded(&Impl::Detokenize));
-    server_.Post(R"((?:/v1)?/messages/count_tokens)", Guarded(&Impl::Count));
-    for (const char* path : {R"((?:/v1)?/chat/completions)", R"((?:/v1)?/completions)",
-                             R"((?:/v1)?/messages)", R"((?:/v1)?/responses)"}) {
-      server_.Post(path, Guarded(&Impl::Answer));
+    } catch (const std::bad_alloc&) {
+      response = ErrorResponse(api, ApiError(503, "no memory is left for this request"));
+    } catch (const std::exception& error) {
+      response = ErrorResponse(api, ApiError(500, error.what()));
     }
+    if (response) AllowOrigin(request, *response);
+    return response;
   }
 
-  // Errors that the library found by itself.
-  static void FillError(const Request& req, Response& res) {
-    if (!res.body.empty()) return;
-    std::string message = "HTTP status " + std::to_string(res.status);
-    if (res.status == 400) message = "the request is no HTTP, not whole, or its head is too long";
-    if (res.status == 404) message = "there is no " + req.method + " " + req.path;
-    if (res.status == 413) message = "the body is larger than this server takes";
-    SetError(res, ApiOf(req.path), ApiError(res.status, message));
-  }
-
-  void CheckAccess(const Request& req, Response& res) const {
-    AllowOrigin(req, res);
-    if (!IsOwnHost(req.get_header_value("Host"), options_.host)) {
-      throw ApiError(403, "the Host header names another server");
+  void CheckAccess(const HttpRequest& request, Endpoint endpoint) const {
+    if (endpoint == Endpoint::kHealth) return;
+    const std::string_view host = request.Header("Host");
+    if (!access_.AllowsHost(host)) {
+      throw ApiError(403, fmt::format("the Host header is {0}, which this server does not know as "
+                                      "its own name; if it is, start the server with "
+                                      "--allow-host {0}",
+                                      Quoted(host)));
     }
-    const std::string origin = req.get_header_value("Origin");
-    if (!origin.empty() && !IsAllowedOrigin(origin, options_.origin)) {
-      throw ApiError(403, "pages of " + origin + " may not call this server; see --cors");
+    // The page needs no key: it asks for one.
+    if (endpoint == Endpoint::kPage) return;
+    const std::string_view origin = request.Header("Origin");
+    if (!origin.empty() && !access_.AllowsOrigin(origin, host)) {
+      throw ApiError(403, fmt::format("the Origin header is {0}: pages of other sites may not call "
+                                      "this server unless it is started with --cors {0}",
+                                      Quoted(origin)));
     }
     if (options_.api_key.empty()) return;
-    std::string key = req.get_header_value("x-api-key");
-    const std::string bearer = req.get_header_value("Authorization");
+    std::string_view key = request.Header("x-api-key");
+    const std::string_view bearer = request.Header("Authorization");
     if (bearer.starts_with("Bearer ")) key = bearer.substr(7);
     if (!EqualInConstantTime(key, options_.api_key)) {
       throw ApiError(401, "the API key is missing or wrong", "invalid_api_key");
     }
   }
 
-  void AllowOrigin(const Request& req, Response& res) const {
-    const std::string origin = req.get_header_value("Origin");
-    if (origin.empty() || !IsAllowedOrigin(origin, options_.origin)) return;
-    res.set_header("Access-Control-Allow-Origin", origin);
-    res.set_header("Vary", "Origin");
+  void AllowOrigin(const HttpRequest& request, HttpResponse& response) const {
+    const std::string_view origin = request.Header("Origin");
+    if (origin.empty() || !access_.AllowsOrigin(origin, request.Header("Host"))) return;
+    response.headers.push_back({"Access-Control-Allow-Origin", std::string(origin)});
+    response.headers.push_back({"Vary", "Origin"});
   }
 
-  void Preflight(const Request& req, Response& res) const {
-    AllowOrigin(req, res);
+  HttpResponse Preflight(const HttpRequest& request) const {
+    HttpResponse response;
+    response.status = 204;
+    AllowOrigin(request, response);
     const std::string asked =
-        SanitizedHeaderNames(req.get_header_value("Access-Control-Request-Headers"));
-    res.set_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    res.set_header("Access-Control-Allow-Headers",
-                   "Authorization, Content-Type" + (asked.empty() ? "" : ", " + asked));
-    res.set_header("Access-Control-Max-Age", "600");
-    res.status = 204;
+        SanitizedHeaderNames(request.Header("Access-Control-Request-Headers"));
+    const std::string allowed = AllowedMethods(request.path);
+    response.headers.push_back({"Allow", allowed.empty() ? "GET, HEAD, POST, OPTIONS" : allowed});
+    response.headers.push_back({"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"});
+    response.headers.push_back(
+        {"Access-Control-Allow-Headers",
+         "Authorization, Content-Type" + (asked.empty() ? "" : ", " + asked)});
+    response.headers.push_back({"Access-Control-Max-Age", "600"});
+    // A page of the web asks for this before it may call an address of a private network.
+    if (request.Header("Access-Control-Request-Private-Network") == "true") {
+      response.headers.push_back({"Access-Control-Allow-Private-Network", "true"});
+    }
+    return response;
   }
 
-  // Needs no key: it asks for one.
-  void ShowPage(const Request& req, Response& res) const {
-    if (!IsOwnHost(req.get_header_value("Host"), options_.host)) {
-      return SetError(res, Api::kChat, ApiError(403, "the Host header names another server"));
+  // What needs no body.
+  HttpResponse Show(const HttpRequest& request, Endpoint endpoint) const {
+    HttpResponse response;
+    switch (endpoint) {
+      case Endpoint::kHealth:
+        response.status = stopping_ ? 503 : 200;
+        response.body = stopping_ ? R"({"status":"stopping"})" : R"({"status":"ok"})";
+        return response;
+      case Endpoint::kModels:
+        return JsonResponse(ListModels(model_));
+      case Endpoint::kModel:
+        return JsonResponse(
+            DescribeModel(model_, std::string_view(request.path).substr(sizeof("/models"))));
+      case Endpoint::kMetrics:
+        response.content_type = "text/plain; version=0.0.4";
+        response.body = WriteMetrics(Metrics());
+        return response;
+      default:
+        return PageResponse();
     }
-    res.set_header("Content-Security-Policy",
-                   "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                   "connect-src 'self'; form-action 'self'; base-uri 'none'; "
-                   "frame-ancestors 'none'");
-    res.set_content(std::string(Page()), "text/html; charset=utf-8");
   }
 
-  Json ModelJson() const {
-    return {{"id", model_.name},
-            {"object", "model"},
-            {"created", model_.created},
-            {"owned_by", "thimble"},
-            {"max_model_len", model_.context},
-            {"context_length", model_.context},
-            {"meta", {{"n_ctx", model_.context}}}};
-  }
-  void ListModels(const Request&, Response& res) const {
-    res.set_content(Dump({{"object", "list"}, {"data", Json::array({ModelJson()})}}), kJson);
-  }
-  void DescribeModel(const Request& req, Response& res) const {
-    if (req.matches[1] != model_.name) {
-      throw ApiError(404, "there is no model " + req.matches[1].str() + ", only " + model_.name,
-                     "model_not_found");
-    }
-    res.set_content(Dump(ModelJson()), kJson);
-  }
-  void ShowMetrics(const Request&, Response& res) const {
-    std::string text;
-    for (const auto& [name, value] : backend_.Metrics()) {
-      const bool is_sum = name.ends_with("_total");
-      text += "# TYPE " + name + (is_sum ? " counter\n" : " gauge\n");
-      text += name + " " + Dump(value) + "\n";
-    }
-    text += "# TYPE thimble_answers_open gauge\nthimble_answers_open " +
-            std::to_string(num_answers_) + "\n";
-    res.set_content(text, "text/plain; version=0.0.4");
+  std::vector<std::pair<std::string, double>> Metrics() const {
+    std::vector<std::pair<std::string, double>> metrics = backend_.Metrics();
+    metrics.emplace_back("thimble_answers_open", static_cast<double>(num_answers_));
+    metrics.emplace_back("thimble_connections_open",
+                         static_cast<double>(listener_.num_connections()));
+    return metrics;
   }
 
-  static JsonValue Body(const Request& req) {
-    try {
-      return ParseJson(req.body);
-    } catch (const Error& error) {
-      throw ApiError(400, std::string("the body is ") + error.what());
+  HttpResponse AnswerBody(const HttpRequest& request, Endpoint endpoint) {
+    switch (endpoint) {
+      case Endpoint::kTokenize:
+        return JsonResponse(Tokenize(model_, request.body));
+      case Endpoint::kDetokenize:
+        return JsonResponse(Detokenize(model_, request.body));
+      case Endpoint::kCountTokens:
+        return JsonResponse(fmt::format("{{\"input_tokens\":{}}}",
+                                        CountTokens(Api::kMessages, request.body, model_)));
+      default:
+        return Generate(ApiOf(request.path), request.body);
     }
-  }
-  void Tokenize(const Request& req, Response& res) const {
-    const JsonValue body = Body(req);
-    const JsonValue* content = body.FindSet("content");
-    if (content == nullptr) content = body.FindSet("prompt");
-    if (content == nullptr || !content->is_string()) {
-      throw ApiError(400, "content: expected a string");
-    }
-    const JsonValue* markup = body.FindSet("parse_special");
-    std::vector<TokenId> ids;
-    if (markup != nullptr && markup->boolean) {
-      model_.tokenizer->EncodeMarkup(content->text, &ids);
-    } else {
-      model_.tokenizer->Encode(content->text, &ids);
-    }
-    res.set_content(Dump({{"tokens", ids}, {"count", ids.size()}}), kJson);
-  }
-  void Detokenize(const Request& req, Response& res) const {
-    const JsonValue body = Body(req);
-    const JsonValue* tokens = body.FindSet("tokens");
-    if (tokens == nullptr || !tokens->is_array()) {
-      throw ApiError(400, "tokens: expected an array of ids");
-    }
-    std::vector<TokenId> ids;
-    for (const JsonValue& token : tokens->items) {
-      const double id = token.is_integer() ? token.AsDouble() : -1;
-      if (!(id >= 0 && id < model_.tokenizer->vocab_size())) {
-        throw ApiError(
-            400, "tokens: expected ids below " + std::to_string(model_.tokenizer->vocab_size()));
-      }
-      ids.push_back(static_cast<TokenId>(id));
-    }
-    res.set_content(Dump({{"content", model_.tokenizer->Decode(ids)}}), kJson);
-  }
-  void Count(const Request& req, Response& res) const {
-    res.set_content(Dump({{"input_tokens", CountTokens(Api::kMessages, req.body, model_)}}), kJson);
   }
 
-  void Answer(const Request& req, Response& res) const {
-    const Api api = ApiOf(req.path);
-    const ApiRequest request = ReadApiRequest(api, req.body, model_);
-    if (!request.notes.empty()) res.set_header("X-Thimble-Note", NoteHeader(request.notes));
+  HttpResponse Generate(Api api, const std::string& body) {
+    const ApiRequest request = ReadApiRequest(api, body, model_);
     auto job = std::make_shared<Job>(request.job);
     if (stopping_) throw ApiError(503, "the server is shutting down");
-    if (!backend_.Submit(job)) {
+    auto live = std::make_unique<LiveAnswer>(api, model_, request, job, num_answers_);
+    if (!backend_.Submit(std::move(job))) {
       throw ApiError(429, "too many requests wait already; try again later");
     }
+    HttpResponse response;
+    if (!request.notes.empty()) {
+      response.headers.push_back({"X-Thimble-Note", NoteHeader(request.notes)});
+    }
     if (request.stream) {
-      StreamAnswer(std::make_shared<Streamed>(num_answers_, api, model_, request, job), res);
-    } else {
-      WholeAnswer(api, request, job, res);
+      response.content_type = "text/event-stream; charset=utf-8";
+      response.headers.push_back({"Cache-Control", "no-cache, no-transform"});
+      response.headers.push_back({"X-Accel-Buffering", "no"});
     }
-  }
-
-  void WholeAnswer(Api api, const ApiRequest& request, const std::shared_ptr<Job>& job,
-                   Response& res) const {
-    const Counted counted(num_answers_);
-    AnswerRun run(api, model_, request, job);
-    while (run.Step(kPoll)) {
-      if (HttpListener::PeerGone()) throw ApiError(499, "the client closed the connection");
-    }
-    if (!run.error().empty()) throw ApiError(500, run.error());
-    res.set_content(run.Whole(), kJson);
-  }
-
-  void StreamAnswer(const std::shared_ptr<Streamed>& streamed, Response& res) const {
-    res.set_header("Cache-Control", "no-cache, no-transform");
-    res.set_header("X-Accel-Buffering", "no");
-    res.set_chunked_content_provider(
-        "text/event-stream; charset=utf-8",
-        [this, streamed](size_t, httplib::DataSink& sink) { return WriteNext(*streamed, sink); });
-  }
-
-  // One step of a stream: the beginning at once, then what has come, or a sign of life.
-  bool WriteNext(Streamed& streamed, httplib::DataSink& sink) const {
-    AnswerRun& run = streamed.run;
-    if (streamed.begun) {
-      run.Step(kPoll);
-      if (HttpListener::PeerGone()) return false;
-    }
-    streamed.begun = true;
-    std::string text = run.Take();
-    const double idle = std::chrono::duration<double>(Clock::now() - streamed.last_write).count();
-    if (text.empty() && idle * options_.time_scale >= options_.keep_alive_seconds) {
-      text = run.KeepAlive();
-    }
-    if (!text.empty()) {
-      if (!sink.write(text.data(), text.size())) return false;
-      streamed.last_write = Clock::now();
-    }
-    if (run.ended()) sink.done();
-    return true;
+    response.live = std::move(live);
+    return response;
   }
 
   const HttpOptions options_;
   const ServedModel& model_;
   Backend& backend_;
+  const AccessPolicy access_;
   std::atomic<bool> stopping_ = false;
-  mutable std::atomic<int> num_answers_ = 0;  // counted, which changes no answer
-  HttpListener server_;
-  std::thread thread_;
+  std::atomic<int> num_answers_ = 0;
+  HttpListener listener_;
 };
 
 HttpServer::HttpServer(const HttpOptions& options, const ServedModel& model, Backend& backend)
@@ -357,5 +275,19 @@ HttpServer::HttpServer(const HttpOptions& options, const ServedModel& model, Bac
 HttpServer::~HttpServer() { impl_->Stop(0); }
 int HttpServer::Start() { return impl_->Start(); }
 void HttpServer::Stop(double seconds) { impl_->Stop(seconds); }
+
+uint64_t HttpServer::OwnBytes(const HttpOptions& options, size_t num_jobs, size_t context) {
+  return HttpListener::OwnBytes(options.num_connections) + kBodyFactor * options.max_body_bytes +
+         kTokenBytes * num_jobs * context;
+}
+
+size_t HttpServer::MaxBodyBytes(uint64_t budget_bytes) {
+  return std::max(budget_bytes / 16 / kBodyFactor, kLeastBodyBytes);
+}
+
+std::string UrlOf(const std::string& host, int port) {
+  const bool is_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return fmt::format("http://{}:{}", is_v6 ? fmt::format("[{}]", host) : host, port);
+}
 
 }  // namespace thimble::server

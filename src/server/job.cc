@@ -1,5 +1,7 @@
 #include "server/job.h"
 
+#include <utility>
+
 namespace thimble::server {
 
 void Job::SetProgress(JobPhase phase, size_t prompt_done) {
@@ -16,7 +18,7 @@ void Job::SetCached(size_t tokens) {
 void Job::Put(SampledToken token) {
   const std::lock_guard lock(mutex_);
   update_.tokens.push_back(std::move(token));
-  changed_.notify_all();
+  Wake();
 }
 
 void Job::End(FinishReason reason) {
@@ -24,7 +26,7 @@ void Job::End(FinishReason reason) {
   if (update_.ended) return;
   update_.ended = true;
   update_.reason = reason;
-  changed_.notify_all();
+  Wake();
 }
 
 void Job::Fail(const std::string& error) {
@@ -32,15 +34,24 @@ void Job::Fail(const std::string& error) {
   if (update_.ended) return;
   update_.ended = true;
   update_.error = error;
-  changed_.notify_all();
+  Wake();
 }
 
-Job::Update Job::Wait(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [this] { return update_.ended || !update_.tokens.empty(); });
+Job::Update Job::Take() {
+  const std::lock_guard lock(mutex_);
   Update update = update_;
   update_.tokens.clear();
   return update;
+}
+
+void Job::OnChange(std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  wake_ = std::move(wake);
+  if (update_.ended || !update_.tokens.empty()) Wake();
+}
+
+void Job::Wake() {
+  if (wake_) wake_();
 }
 
 }  // namespace thimble::server

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,8 +43,8 @@ struct JobRequest {
 
 enum class JobPhase : uint8_t { kQueued, kPrompt, kAnswer };
 
-/// A generation on its way between two threads: the engine's, which makes tokens, and the one that
-/// answers a client, which takes them. Every method may be called from either.
+/// A generation shared by two threads: the engine's, which makes tokens, and the one that answers a
+/// client, which takes them. Every method may be called from either.
 class Job {
  public:
   explicit Job(JobRequest request) : request_(std::move(request)) {}
@@ -63,7 +62,7 @@ class Job {
   void End(FinishReason reason);
   void Fail(const std::string& error);
 
-  /// What happened since the last call; waits for something to, at most `timeout`.
+  /// What has happened since the last call.
   struct Update {
     std::vector<SampledToken> tokens;
     JobPhase phase = JobPhase::kQueued;
@@ -73,13 +72,19 @@ class Job {
     FinishReason reason = FinishReason::kStop;
     std::string error;  // not empty: it failed
   };
-  Update Wait(std::chrono::milliseconds timeout);
+  Update Take();
+
+  /// Has `wake` called whenever a token or the end has come: at once if one has already, then by the
+  /// engine's thread, which it must not hold up. Null: no longer; it is not being called then.
+  void OnChange(std::function<void()> wake);
 
  private:
+  void Wake();
+
   const JobRequest request_;
   std::atomic<bool> cancelled_ = false;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::function<void()> wake_;
   Update update_;
 };
 
