@@ -58,8 +58,8 @@ struct Origin {
 
 // Absent: not of the web, e.g. "null" or "app://x".
 bool ParseOrigin(std::string_view text, Origin* origin) {
-  for (const auto& [scheme, port] : {std::pair<std::string_view, const char*>{"http://", "80"},
-                                     {"https://", "443"}}) {
+  for (const auto& [scheme, port] :
+       {std::pair<std::string_view, const char*>{"http://", "80"}, {"https://", "443"}}) {
     if (!text.starts_with(scheme)) continue;
     *origin = {ParseAuthority(text.substr(scheme.size())), port};
     return true;

@@ -29,8 +29,8 @@ void CheckSize(size_t bytes, size_t max_bytes) {
 }
 
 [[noreturn]] void FailDamaged(std::string_view coding) {
-  throw ApiError(400, fmt::format("the body is not valid {}, which Content-Encoding names",
-                                  coding));
+  throw ApiError(400,
+                 fmt::format("the body is not valid {}, which Content-Encoding names", coding));
 }
 
 class Inflater {
@@ -88,7 +88,7 @@ std::string Inflate(std::string_view coding, const std::string& body, size_t max
 
 std::string DecompressZstd(const std::string& body, size_t max_bytes) {
   const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
-                                                                      &ZSTD_freeDCtx);
+                                                                     &ZSTD_freeDCtx);
   if (context == nullptr) throw std::bad_alloc();
   ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
   std::vector<char> piece(kPieceBytes);

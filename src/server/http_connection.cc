@@ -97,7 +97,8 @@ struct HttpConnection::Request {
   std::string TakeHead() {
     const auto& head = parser.get();
     message.method = head.method_string();
-    message.path = PlainPath(head.target());
+    message.target = head.target();
+    message.path = PlainPath(message.target);
     for (const auto& field : head) {
       message.headers.push_back({field.name_string(), field.value()});
     }
@@ -123,7 +124,10 @@ struct HttpConnection::Request {
 };
 
 HttpConnection::HttpConnection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : context_(context), socket_(std::move(socket)), deadline_timer_(context.io), pause_(context.io) {
+    : context_(context),
+      socket_(std::move(socket)),
+      deadline_timer_(context.io),
+      pause_(context.io) {
   context_.open.insert(this);
 }
 
@@ -134,7 +138,8 @@ HttpConnection::~HttpConnection() {
 
 void HttpConnection::Start() {
   const auto self = shared_from_this();
-  asio::co_spawn(context_.io, [self] { return self->Run(); }, asio::detached);
+  asio::co_spawn(
+      context_.io, [self] { return self->Run(); }, asio::detached);
 }
 
 void HttpConnection::Close() {
@@ -271,9 +276,9 @@ HttpConnection::Awaitable<bool> HttpConnection::ReadBody(Request& request) {
   const size_t limit = context_.options.max_body_bytes;
   const auto length = request.parser.content_length();
   if (length && *length > limit) {
-    co_return co_await Refuse(request, 413,
-                              fmt::format("the body has {} bytes; this server takes at most {}",
-                                          *length, limit));
+    co_return co_await Refuse(
+        request, 413,
+        fmt::format("the body has {} bytes; this server takes at most {}", *length, limit));
   }
   const bool known = length && request.message.Header("Content-Encoding").empty();
   const size_t bytes = known ? static_cast<size_t>(*length) : limit;
@@ -287,8 +292,8 @@ HttpConnection::Awaitable<bool> HttpConnection::ReadBody(Request& request) {
     const bool sent = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!sent) co_return false;
   }
-  const auto end = Clock::now() + Scaled(kReadTime) +
-                   Scaled(milliseconds(1000 * bytes / kLeastBytesPerSecond));
+  const auto end =
+      Clock::now() + Scaled(kReadTime) + Scaled(milliseconds(1000 * bytes / kLeastBytesPerSecond));
   while (!request.parser.is_done()) {
     SetDeadline(std::min(end, Clock::now() + Scaled(kReadTime)));
     const bool goes_on = co_await ReadSome(request);
@@ -307,8 +312,8 @@ HttpConnection::Awaitable<bool> HttpConnection::ReadSome(Request& request) {
   const size_t limit = context_.options.max_body_bytes;
   if (size > limit) {
     co_return co_await Refuse(
-        request, 413, fmt::format("the body has more than {} bytes, the most this server takes",
-                                  limit));
+        request, 413,
+        fmt::format("the body has more than {} bytes, the most this server takes", limit));
   }
   if (!error) co_return true;
   if (timed_out_) {
@@ -509,11 +514,11 @@ HttpConnection::Awaitable<void> HttpConnection::PauseAndWatch(Clock::duration lo
 void HttpConnection::Watch() {
   watching_ = true;
   socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                              [self = shared_from_this()](const error_code& error) {
-                                self->watching_ = false;
-                                self->readable_ = !error;
-                                self->Notice();
-                              });
+                     [self = shared_from_this()](const error_code& error) {
+                       self->watching_ = false;
+                       self->readable_ = !error;
+                       self->Notice();
+                     });
 }
 
 HttpConnection::Awaitable<void> HttpConnection::EndWatch() {

@@ -68,7 +68,8 @@ class HttpListener::Impl {
   int Start() {
     const int port = Bind();
     for (tcp::acceptor& acceptor : acceptors_) {
-      asio::co_spawn(io_, [this, &acceptor] { return Accept(acceptor); }, asio::detached);
+      asio::co_spawn(
+          io_, [this, &acceptor] { return Accept(acceptor); }, asio::detached);
     }
     thread_ = std::thread([this] { Run(); });
     return port;

@@ -16,7 +16,8 @@ struct HttpHeader {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // PlainPath of the target
+  std::string target;  // as it was sent
+  std::string path;    // PlainPath of it
   std::vector<HttpHeader> headers;
   std::string body;  // without Content-Encoding
 

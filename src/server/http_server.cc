@@ -100,7 +100,7 @@ class HttpServer::Impl : public HttpHandler {
   std::optional<HttpResponse> AnswerHead(const HttpRequest& request) override {
     if (request.method == "OPTIONS") return Preflight(request);
     return Guarded(request, [&]() -> std::optional<HttpResponse> {
-      const Endpoint endpoint = FindEndpoint(request.method, request.path);
+      const Endpoint endpoint = FindEndpoint(request);
       CheckAccess(request, endpoint);
       if (NeedsBody(endpoint)) return std::nullopt;
       return Show(request, endpoint);
@@ -109,7 +109,7 @@ class HttpServer::Impl : public HttpHandler {
 
   HttpResponse Answer(const HttpRequest& request) override {
     return *Guarded(request, [&]() -> std::optional<HttpResponse> {
-      const Endpoint endpoint = FindEndpoint(request.method, request.path);
+      const Endpoint endpoint = FindEndpoint(request);
       if (request.body.empty()) throw ApiError(400, "the body is empty: expected JSON");
       return AnswerBody(request, endpoint);
     });
@@ -173,6 +173,7 @@ class HttpServer::Impl : public HttpHandler {
     const std::string_view origin = request.Header("Origin");
     if (origin.empty() || !access_.AllowsOrigin(origin, request.Header("Host"))) return;
     response.headers.push_back({"Access-Control-Allow-Origin", std::string(origin)});
+    response.headers.push_back({"Access-Control-Expose-Headers", "X-Thimble-Note, Retry-After"});
     response.headers.push_back({"Vary", "Origin"});
   }
 

@@ -74,8 +74,8 @@ class Job {
   };
   Update Take();
 
-  /// Has `wake` called whenever a token or the end has come: at once if one has already, then by the
-  /// engine's thread, which it must not hold up. Null: no longer; it is not being called then.
+  /// Has `wake` called whenever a token or the end has come: at once if one has already, then by
+  /// the engine's thread, which it must not hold up. Null: no longer; it is not being called then.
   void OnChange(std::function<void()> wake);
 
  private:

@@ -79,8 +79,8 @@ std::string WriteMetrics(const std::vector<std::pair<std::string, double>>& metr
   std::string text;
   for (const auto& [name, value] : metrics) {
     const bool is_sum = name.ends_with("_total");
-    text += fmt::format("# TYPE {} {}\n{} {}\n", name, is_sum ? "counter" : "gauge", name,
-                        Dump(value));
+    text +=
+        fmt::format("# TYPE {} {}\n{} {}\n", name, is_sum ? "counter" : "gauge", name, Dump(value));
   }
   return text;
 }

@@ -39,17 +39,20 @@ const Route* RouteOf(std::string_view path) {
 
 }  // namespace
 
-Endpoint FindEndpoint(std::string_view method, std::string_view path) {
-  const Route* route = RouteOf(path);
+Endpoint FindEndpoint(const HttpRequest& request) {
+  constexpr size_t kMaxQuoted = 200;
+  const std::string target = request.target.substr(0, kMaxQuoted);
+  const Route* route = RouteOf(request.path);
   if (route == nullptr) {
     throw ApiError(404, fmt::format("there is no {} {}; this server answers under /v1/models, "
                                     "/v1/chat/completions, /v1/completions, /v1/messages and "
                                     "/v1/responses",
-                                    method, path));
+                                    request.method, target));
   }
-  const bool fits = method == route->method || (method == "HEAD" && route->method == "GET");
+  const bool fits =
+      request.method == route->method || (request.method == "HEAD" && route->method == "GET");
   if (!fits) {
-    throw ApiError(405, fmt::format("{} takes {}, not {}", path, route->method, method));
+    throw ApiError(405, fmt::format("{} takes {}, not {}", target, route->method, request.method));
   }
   return route->endpoint;
 }

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "server/api.h"
+#include "server/http_message.h"
 
 namespace thimble::server {
 
@@ -21,9 +21,9 @@ enum class Endpoint : uint8_t {
   kGenerate
 };
 
-/// Where a request goes. `path` is that of HttpRequest; HEAD goes where GET goes. ApiError 404 where
-/// there is no such path, 405 where it takes another method (AllowedMethods).
-Endpoint FindEndpoint(std::string_view method, std::string_view path);
+/// Where a request goes by its method and path; HEAD goes where GET goes. ApiError 404 where there
+/// is no such path, 405 where it takes another method (AllowedMethods).
+Endpoint FindEndpoint(const HttpRequest& request);
 
 /// The methods that a path takes, as the header Allow has them; empty: there is no such path.
 std::string AllowedMethods(std::string_view path);

@@ -63,6 +63,9 @@ class RawClient {
   }
   std::string ReadAll() { return ReadUntil(""); }
 
+  /// Nothing more will be sent; answers can still be read.
+  void EndSending() const { ::shutdown(socket_, SHUT_WR); }
+
   void HangUp() {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;

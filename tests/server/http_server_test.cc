@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/http_client.h"
@@ -193,14 +195,21 @@ TEST_F(HttpServerTest, ADisconnectIsNoticedInEveryPhase) {
 }
 
 TEST_F(HttpServerTest, AStopStringAcrossTokensIsCutAndEndsTheWork) {
-  Start([](Job& job) {
-    Answer("<|close|>think<|sep|><|open|>response<|sep|>one two STOP three four")(job);
+  std::atomic<bool> cancelled = false;
+  Start([&](Job& job) {
+    std::vector<TokenId> ids;
+    Mini().EncodeMarkup("<|close|>think<|sep|><|open|>response<|sep|>one two STOP three four",
+                        &ids);
+    for (const TokenId id : ids) job.Put({id, -0.5F, {}});
+    // The answer is not at its end: only the server can know that nobody wants the rest.
+    cancelled = WaitFor([&] { return job.cancelled(); }, 10'000);
+    job.End(FinishReason::kLength);
   });
   const std::string body = std::string(kHello) + R"(, "stop": "o STOP t", "stream": true})";
   const auto events = Events(Post("/v1/chat/completions", body));
   EXPECT_EQ(Joined(events, "content"), "one tw");
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
-  EXPECT_TRUE(backend_->job(0)->cancelled());
+  EXPECT_TRUE(WaitFor([&] { return cancelled.load(); }, 10'000));
 }
 
 TEST_F(HttpServerTest, CharactersAcrossTokensComeWhole) {
@@ -524,17 +533,26 @@ TEST_F(HttpServerTest, WhatIsNoRequestEndsItsConnection) {
   const std::string inner = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
   std::string many;
   for (int i = 0; i < 20; ++i) many += "A: " + std::string(8000, 'b') + "\r\n";
-  // One header too long, after the library's bound of which a request seems to begin; too many of
-  // them; and something else.
-  for (const std::string& bytes :
-       {"GET /health HTTP/1.1\r\nA: " + std::string(8189, 'b') + inner,
-        "GET /health HTTP/1.1\r\n" + many + "\r\n" + inner, "HELO me\r\n\r\n" + inner}) {
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"GET /health HTTP/1.1\r\n" + many + "\r\n" + inner, 431},
+      {"HELO me\r\n\r\n" + inner, 400},
+      {"GET /health HTTP/1.1\nHost: x\n\n" + inner, 400},
+      {"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: x\r\n\r\n" + inner, 400},
+      {"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n" + inner, 400},
+      {"POST /tokenize HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: "
+       "chunked\r\n\r\n0\r\n\r\n" +
+           inner,
+       400},
+      {"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + inner, 400},
+      {"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n" + inner, 400},
+      {std::string("\x16\x03\x01\x02", 4) + inner, 400}};
+  for (const auto& [bytes, status] : cases) {
     RawClient client(port_);
-    const auto start = std::chrono::steady_clock::now();
     client.Send(bytes);
+    client.EndSending();
     const std::string response = client.ReadAll();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
-    EXPECT_EQ(Status(response), 400);
+    EXPECT_EQ(Status(response), status) << bytes.substr(0, 100);
+    EXPECT_FALSE(BodyOf(response).is_discarded()) << response;
     EXPECT_EQ(response.rfind("HTTP/1.1 "), 0u) << "more than one answer";
   }
 }

@@ -48,10 +48,10 @@ class SchedulerTest : public testing::Test {
     request.sampling.seed = seed;
     return std::make_shared<Job>(request);
   }
-  static Ids Await(Job& job, Job::Update* last = nullptr) {
+  static Ids AwaitEnd(Job& job, Job::Update* last = nullptr) {
     Ids ids;
     while (true) {
-      const Job::Update update = job.Wait(std::chrono::milliseconds(100));
+      const Job::Update update = Await(job);
       for (const SampledToken& token : update.tokens) ids.push_back(token.id);
       if (last != nullptr) *last = update;
       if (update.ended) return ids;
@@ -95,7 +95,8 @@ TEST_F(SchedulerTest, JobsTogetherMakeTheTextOfEachAlone) {
       ASSERT_TRUE(scheduler.Submit(jobs.back()));
     }
     for (size_t i = 0; i < count; ++i) {
-      EXPECT_EQ(Await(*jobs[i]), Alone(Prompt(3 + 13 * i, i), 10 + i, i)) << i << " of " << count;
+      EXPECT_EQ(AwaitEnd(*jobs[i]), Alone(Prompt(3 + 13 * i, i), 10 + i, i))
+          << i << " of " << count;
     }
   }
 }
@@ -106,7 +107,7 @@ TEST_F(SchedulerTest, SweepsAreShared) {
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < 4; ++i) jobs.push_back(NewJob(Prompt(4, i), 60, i));
   for (const auto& job : jobs) scheduler.Submit(job);
-  for (const auto& job : jobs) EXPECT_EQ(Await(*job).size(), 60u);
+  for (const auto& job : jobs) EXPECT_EQ(AwaitEnd(*job).size(), 60u);
   // Alone, each would take 60; some may pass before the last job is there.
   EXPECT_LT(Metric(scheduler, "thimble_sweeps_total"), 180);
   EXPECT_EQ(Metric(scheduler, "thimble_tokens_generated_total"), 240);
@@ -118,7 +119,7 @@ TEST_F(SchedulerTest, ASecondTurnComputesOnlyWhatIsNew) {
   const Ids first = Prompt(100, 1);
   const auto turn = NewJob(first, 8, 5);
   scheduler.Submit(turn);
-  const Ids answer = Await(*turn);
+  const Ids answer = AwaitEnd(*turn);
   const double computed = Metric(scheduler, "thimble_tokens_computed_total");
   EXPECT_EQ(computed, 107);
 
@@ -126,7 +127,7 @@ TEST_F(SchedulerTest, ASecondTurnComputesOnlyWhatIsNew) {
   Job::Update update;
   const auto again = NewJob(first, 8, 5);
   scheduler.Submit(again);
-  EXPECT_EQ(Await(*again, &update), answer);
+  EXPECT_EQ(AwaitEnd(*again, &update), answer);
   EXPECT_EQ(update.cached_tokens, 100u);
   EXPECT_EQ(Metric(scheduler, "thimble_tokens_computed_total"), computed + 7);
 
@@ -136,7 +137,7 @@ TEST_F(SchedulerTest, ASecondTurnComputesOnlyWhatIsNew) {
   second.insert(second.end(), more.begin(), more.end());
   const auto next = NewJob(second, 1, 6);
   scheduler.Submit(next);
-  EXPECT_EQ(Await(*next, &update), Alone(second, 1, 6));
+  EXPECT_EQ(AwaitEnd(*next, &update), Alone(second, 1, 6));
   EXPECT_EQ(update.cached_tokens, 107u);
   EXPECT_EQ(Metric(scheduler, "thimble_tokens_computed_total"), computed + 7 + 13);
 }
@@ -148,16 +149,16 @@ TEST_F(SchedulerTest, CancelledWorkStopsAndOthersGoOn) {
   const auto other = NewJob(Prompt(5, 2), 40, 2);
   scheduler.Submit(doomed);
   scheduler.Submit(other);
-  ASSERT_TRUE(WaitFor([&] { return !doomed->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  ASSERT_TRUE(WaitFor([&] { return !doomed->Take().tokens.empty(); }));
   doomed->Cancel();
-  EXPECT_EQ(Await(*other), Alone(Prompt(5, 2), 40, 2));
+  EXPECT_EQ(AwaitEnd(*other), Alone(Prompt(5, 2), 40, 2));
   Job::Update update;
-  Await(*doomed, &update);
+  AwaitEnd(*doomed, &update);
   EXPECT_EQ(update.reason, FinishReason::kInterrupted);
   // Its session serves again.
   const auto next = NewJob(Prompt(20, 1), 5, 1);
   scheduler.Submit(next);
-  EXPECT_EQ(Await(*next), Alone(Prompt(20, 1), 5, 1));
+  EXPECT_EQ(AwaitEnd(*next), Alone(Prompt(20, 1), 5, 1));
 }
 
 TEST_F(SchedulerTest, TheQueueHasABoundAndKeepsItsOrder) {
@@ -165,15 +166,15 @@ TEST_F(SchedulerTest, TheQueueHasABoundAndKeepsItsOrder) {
   Scheduler scheduler(*engine, {1, 2, 0});
   const auto running = NewJob(Prompt(5, 1), 150, 1);
   scheduler.Submit(running);
-  ASSERT_TRUE(WaitFor([&] { return !running->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  ASSERT_TRUE(WaitFor([&] { return !running->Take().tokens.empty(); }));
   const auto second = NewJob(Prompt(5, 2), 3);
   const auto third = NewJob(Prompt(5, 3), 3);
   EXPECT_TRUE(scheduler.Submit(second));
   EXPECT_TRUE(scheduler.Submit(third));
   EXPECT_FALSE(scheduler.Submit(NewJob(Prompt(5, 4), 3)));
   running->Cancel();
-  EXPECT_EQ(Await(*third).size(), 3u);
-  EXPECT_TRUE(second->Wait(std::chrono::milliseconds(0)).ended);
+  EXPECT_EQ(AwaitEnd(*third).size(), 3u);
+  EXPECT_TRUE(second->Take().ended);
 }
 
 TEST_F(SchedulerTest, ProbabilitiesAreThoseOfTheLogits) {
@@ -185,7 +186,7 @@ TEST_F(SchedulerTest, ProbabilitiesAreThoseOfTheLogits) {
   request.top_logprobs = 96;
   const auto job = std::make_shared<Job>(request);
   scheduler.Submit(job);
-  const Job::Update update = job->Wait(std::chrono::seconds(5));
+  const Job::Update update = Await(*job, 5000);
   ASSERT_EQ(update.tokens.size(), 1u);
   const SampledToken& token = update.tokens[0];
   ASSERT_EQ(token.top.size(), 96u);
@@ -202,13 +203,13 @@ TEST_F(SchedulerTest, DrainingEndsWhatRunsAsIfCut) {
   const auto running = NewJob(Prompt(5, 1), 190, 1);
   const auto waiting = NewJob(Prompt(5, 2), 3);
   scheduler.Submit(running);
-  ASSERT_TRUE(WaitFor([&] { return !running->Wait(std::chrono::milliseconds(5)).tokens.empty(); }));
+  ASSERT_TRUE(WaitFor([&] { return !running->Take().tokens.empty(); }));
   scheduler.Submit(waiting);
   scheduler.Drain();
   Job::Update update;
-  Await(*running, &update);
+  AwaitEnd(*running, &update);
   EXPECT_EQ(update.reason, FinishReason::kLength);
-  Await(*waiting, &update);
+  AwaitEnd(*waiting, &update);
   EXPECT_NE(update.error, "");
   EXPECT_FALSE(scheduler.Submit(NewJob(Prompt(5, 4), 3)));
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,7 +39,7 @@ class ScriptedBackend : public Backend {
     return i < jobs_.size() ? jobs_[i] : nullptr;
   }
 
-  bool full = false;
+  std::atomic<bool> full = false;
 
  private:
   Script script_;
@@ -55,6 +57,17 @@ bool WaitFor(const F& condition, int milliseconds = 1000) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
+}
+
+/// What a job has made, once it has made something or ended; at most a while later.
+inline Job::Update Await(Job& job, int milliseconds = 1000) {
+  Job::Update update;
+  const auto took = [&] {
+    update = job.Take();
+    return update.ended || !update.tokens.empty();
+  };
+  WaitFor(took, milliseconds);
+  return update;
 }
 
 }  // namespace thimble::server
