@@ -11,11 +11,11 @@ import sys
 # What each folder may include: folders or files of src/, and headers of other libraries. Standard
 # and system headers are allowed everywhere.
 LAYERS = {
-    "base": ([], []),
+    "base": ([], ["fmt/"]),
     "json": (["base"], ["nlohmann/"]),
     "codec": (["base"], []),
-    "memory": (["base"], []),
-    "io": (["base"], ["liburing.h"]),
+    "memory": (["base"], ["fmt/"]),
+    "io": (["base"], ["fmt/", "liburing.h"]),
     "kernels": (["base", "codec"], ["hwy/"]),
     "format": (["base", "json", "codec", "io"], ["xxhash.h", "nlohmann/", "simdjson.h"]),
     "model": (

@@ -1,5 +1,7 @@
 #include "base/thread_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -8,6 +10,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "base/start_thread.h"
 
 namespace thimble {
 namespace {
@@ -66,6 +69,12 @@ struct ThreadPool::Shared {
     generation.notify_all();
   }
 
+  void Stop() {
+    stop = true;
+    Publish();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void AwaitWorkers() {
     for (uint32_t left = running.load(std::memory_order_acquire); left != 0;
          left = running.load(std::memory_order_acquire)) {
@@ -77,16 +86,19 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(size_t num_threads) : shared_(std::make_unique<Shared>()) {
   THIMBLE_CHECK(num_threads >= 1);
   shared_->workers.reserve(num_threads - 1);
-  for (size_t part = 1; part < num_threads; ++part) {
-    shared_->workers.emplace_back([shared = shared_.get(), part] { shared->Work(part); });
+  try {
+    for (size_t part = 1; part < num_threads; ++part) {
+      shared_->workers.push_back(
+          StartThread(fmt::format("compute thread {} of {}", part + 1, num_threads),
+                      [shared = shared_.get(), part] { shared->Work(part); }));
+    }
+  } catch (...) {
+    shared_->Stop();  // threads that nobody joins would end the process
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  shared_->stop = true;
-  shared_->Publish();
-  for (std::thread& worker : shared_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { shared_->Stop(); }
 
 size_t ThreadPool::num_threads() const { return shared_->workers.size() + 1; }
 

@@ -35,6 +35,7 @@ class RangeFunction {
 class ThreadPool {
  public:
   /// Starts num_threads - 1 workers; the caller's thread is the last. num_threads >= 1.
+  /// Error(kRuntime) where the system refuses a thread.
   explicit ThreadPool(size_t num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

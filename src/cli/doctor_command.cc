@@ -46,14 +46,17 @@ std::string NextCommand(const DoctorOptions& options, const HealthReport& report
 
 HealthReport Examine(const DoctorOptions& options) {
   HealthReport report;
-  CheckMachine(ReadMachineFacts(), &report);
+  const MachineFacts facts = ReadMachineFacts();
+  const std::optional<uint64_t> wanted =
+      options.memory.empty() ? std::nullopt : ParseByteSize(options.memory);
+  CheckMachine(facts, wanted, &report);
   CheckFileSystem(options.model.empty() ? "." : options.model, &report);
   std::optional<PlannedModel> model;
   if (!options.model.empty()) model = CheckModel(options.model, &report);
   std::optional<PlanRequest> request;
   if (model) {
     const uint64_t budget =
-        options.memory.empty() ? DefaultMemoryBudget() : ParseByteSize(options.memory).value_or(0);
+        wanted ? GrantMemory(*wanted, facts.ceiling).bytes : DefaultMemoryBudget();
     EngineOptions planned;
     planned.context = std::min(kPlannedContext, model->config.max_context);
     request = model->Request(planned, budget, UsablePhysicalCores());

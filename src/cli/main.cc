@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/process_limits.h"
 #include "cli/commands.h"
 #include "engine/engine.h"
 
@@ -47,6 +48,7 @@ int Run(int argc, char** argv) {
   AddVerifyCommand(program);
   AddSynthCommand(program);
   try {
+    AdaptProcessLimits();
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
@@ -58,7 +60,8 @@ int Run(int argc, char** argv) {
     const bool interrupted = error.code() == ErrorCode::kInterrupted;
     return Report(interrupted ? "interrupted" : error.what(), error.code());
   } catch (const std::bad_alloc&) {
-    return Report("the system has no more memory to give", ErrorCode::kRuntime);
+    return Report("the system refused memory" + ExplainMemoryLimits(ReadProcessLimits()),
+                  ErrorCode::kRuntime);
   } catch (const std::exception& error) {
     return Report(error.what(), ErrorCode::kRuntime);
   }

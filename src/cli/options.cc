@@ -1,5 +1,8 @@
 #include "cli/options.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -8,6 +11,7 @@
 #include "base/byte_size.h"
 #include "base/error.h"
 #include "io/file.h"
+#include "memory/process_memory.h"
 #include "terminal/output.h"
 
 namespace thimble::cli {
@@ -56,7 +60,13 @@ std::string CheckSize(const std::string& text) {
 }
 
 std::optional<uint64_t> ModelOptions::MemoryBytes() const {
-  return memory.empty() ? std::nullopt : ParseByteSize(memory);
+  if (memory.empty()) return std::nullopt;
+  if (!granted) {
+    const MemoryGrant grant = GrantMemory(ParseByteSize(memory).value_or(0), ReadMemoryCeiling());
+    if (!grant.warning.empty()) fmt::print(stderr, "warning: --memory: {}\n", grant.warning);
+    granted = grant.bytes;
+  }
+  return granted;
 }
 
 EngineOptions ModelOptions::ForEngine() const {

@@ -19,7 +19,10 @@ struct ModelOptions {
   ReadMode read_mode = ReadMode::kAuto;
   bool check = false;
   bool preload = false;
+  mutable std::optional<uint64_t> granted;  // of `memory`, once it was asked for
 
+  /// What GrantMemory makes of `memory`; absent where that is empty. Its warning goes to standard
+  /// error, the first time.
   std::optional<uint64_t> MemoryBytes() const;
   /// An engine's options as far as these say; the rest as by default.
   EngineOptions ForEngine() const;

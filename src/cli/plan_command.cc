@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/plan_report.h"
+#include "memory/process_memory.h"
 #include "outlook/plan_outlook.h"
 #include "terminal/output.h"
 
@@ -24,6 +25,14 @@ struct PlanOptions {
 void Plan(const PlanOptions& options) {
   OutlookRequest request = options.request;
   if (!options.memory.empty()) request.memory_bytes = ParseByteSize(options.memory);
+  if (request.memory_bytes) {
+    // The plan may be for another machine, so it keeps what was asked for.
+    const MemoryCeiling ceiling = ReadMemoryCeiling();
+    if (*request.memory_bytes > ceiling.bytes) {
+      fmt::print(stderr, "note: --memory: this machine can give {}: {}\n",
+                 FormatBytes(ceiling.bytes), ceiling.reason);
+    }
+  }
   const Outlook outlook = LookAhead(request);
   Print(options.json ? PlanJson(outlook) : PlanText(outlook));
 }

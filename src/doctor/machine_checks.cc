@@ -47,18 +47,27 @@ void CheckCores(HealthReport* report) {
   if (topology.quota) check.figures["quota"] = *topology.quota;
 }
 
-void CheckMemory(const MachineFacts& facts, HealthReport* report) {
+void CheckMemory(const MachineFacts& facts, const std::optional<uint64_t>& wanted_bytes,
+                 HealthReport* report) {
   std::string found = fmt::format("{} available of {}", FormatBytes(facts.available_bytes),
                                   FormatBytes(facts.memory_bytes));
   found += facts.cgroup_limit_bytes
                ? fmt::format(", cgroup limit {}", FormatBytes(*facts.cgroup_limit_bytes))
                : ", no cgroup limit";
-  const bool little = facts.available_bytes < kLittleMemory;
-  HealthCheck& check = report->Add(
-      "memory", little ? Verdict::kWarn : Verdict::kOk, std::move(found),
-      little ? "large models want 1.5 GB at least: close programs or raise the limit" : "");
+  std::string remedy;
+  if (wanted_bytes && *wanted_bytes > facts.ceiling.bytes) {
+    remedy = fmt::format(
+        "--memory {} is more than this process can hold: {}; ask for {} or less, "
+        "or raise the limit",
+        FormatBytes(*wanted_bytes), facts.ceiling.reason, FormatBytes(facts.ceiling.bytes));
+  } else if (facts.available_bytes < kLittleMemory) {
+    remedy = "large models need 1.5 GB at least: close programs or raise the limit";
+  }
+  HealthCheck& check = report->Add("memory", remedy.empty() ? Verdict::kOk : Verdict::kWarn,
+                                   std::move(found), remedy);
   check.figures = {{"total_bytes", facts.memory_bytes},
                    {"available_bytes", facts.available_bytes},
+                   {"most_bytes", facts.ceiling.bytes},
                    {"cgroup_limit_bytes", nullptr}};
   if (facts.cgroup_limit_bytes) check.figures["cgroup_limit_bytes"] = *facts.cgroup_limit_bytes;
 }
@@ -78,29 +87,86 @@ void CheckSwap(const MachineFacts& facts, HealthReport* report) {
 
 void CheckMemlock(const MachineFacts& facts, HealthReport* report) {
   constexpr uint64_t kEnough = kMiB;
-  const bool low = facts.memlock_bytes.value_or(kEnough) < kEnough;
+  const std::optional<uint64_t>& limit = facts.limits.locked;
+  const bool low = limit.value_or(kEnough) < kEnough;
   HealthCheck& check =
       report->Add("memlock", low ? Verdict::kWarn : Verdict::kOk,
-                  facts.memlock_bytes
-                      ? fmt::format("{}: pinned weights and the state of a session are locked "
-                                    "against swapping where they fit in",
-                                    FormatBytes(*facts.memlock_bytes))
-                      : "no limit: pinned weights and the state of a session will not be swapped",
+                  limit ? fmt::format("{}: pinned weights and the state of a session are locked "
+                                      "against swapping where they fit",
+                                      FormatBytes(*limit))
+                        : "no limit: pinned weights and the state of a session will not be swapped",
                   low ? "weights that stay may be swapped out, and kernels before 5.12 may refuse "
                         "io_uring: raise it with 'ulimit -l'"
                       : "");
   check.figures = {{"limit_bytes", nullptr}};
-  if (facts.memlock_bytes) check.figures["limit_bytes"] = *facts.memlock_bytes;
+  if (limit) check.figures["limit_bytes"] = *limit;
+}
+
+// A limit as a line of the report, and what is too little of it.
+struct LimitRow {
+  const char* name;
+  const char* option;  // of ulimit
+  const std::optional<uint64_t>& value;
+  uint64_t enough;
+  bool is_bytes;
+};
+
+// Kimi K3 has 96 files; a server's clients take one each.
+constexpr uint64_t kEnoughFiles = 1024;
+// Compute threads of a large machine, reading threads, and those of a server.
+constexpr uint64_t kEnoughThreads = 256;
+
+void CheckLimits(const MachineFacts& facts, HealthReport* report) {
+  const ProcessLimits& limits = facts.limits;
+  const LimitRow rows[] = {
+      {"open files", "ulimit -n", limits.open_files, kEnoughFiles, false},
+      {"threads of this user", "ulimit -u", limits.user_threads, kEnoughThreads, false},
+      {"threads of the group", "pids.max", limits.group_threads, kEnoughThreads, false},
+      {"address space", "ulimit -v", limits.address_space, UINT64_MAX, true},
+      {"data segment", "ulimit -d", limits.data, UINT64_MAX, true},
+      {"stack", "ulimit -s", limits.stack, kMiB, true},
+      {"file size", "ulimit -f", limits.file_bytes, UINT64_MAX, true},
+  };
+  std::string found;
+  std::string low;
+  nlohmann::ordered_json figures;
+  for (const LimitRow& row : rows) {
+    figures[row.name] = nullptr;
+    if (!row.value) continue;
+    figures[row.name] = *row.value;
+    const std::string value = row.is_bytes ? FormatBytes(*row.value) : std::to_string(*row.value);
+    found += fmt::format("{}{} {}", found.empty() ? "" : ", ", row.name, value);
+    if (*row.value < row.enough) {
+      low += fmt::format("{}{} ({})", low.empty() ? "" : ", ", row.name, row.option);
+    }
+  }
+  report
+      ->Add("limits", low.empty() ? Verdict::kOk : Verdict::kWarn, found.empty() ? "none" : found,
+            low.empty() ? "" : fmt::format("large models may run into these, raise them: {}", low))
+      .figures = std::move(figures);
+}
+
+void CheckKernelFiles(const MachineFacts& facts, HealthReport* report) {
+  if (facts.missing.empty()) return;
+  const std::string missing = fmt::format("{}", fmt::join(facts.missing, " and "));
+  report
+      ->Add("kernel", Verdict::kWarn, fmt::format("{} not mounted", missing),
+            "memory, cores and limits are asked for by system calls, which say less: mount what "
+            "is missing, or give --memory and -t")
+      .figures = {{"missing", facts.missing}};
 }
 
 }  // namespace
 
-void CheckMachine(const MachineFacts& facts, HealthReport* report) {
+void CheckMachine(const MachineFacts& facts, const std::optional<uint64_t>& wanted_bytes,
+                  HealthReport* report) {
+  CheckKernelFiles(facts, report);
   CheckCpu(facts, report);
   CheckCores(report);
-  CheckMemory(facts, report);
+  CheckMemory(facts, wanted_bytes, report);
   CheckSwap(facts, report);
   CheckMemlock(facts, report);
+  CheckLimits(facts, report);
 }
 
 void CheckFileSystem(const std::filesystem::path& folder, HealthReport* report) {

@@ -1,7 +1,5 @@
 #include "doctor/machine_facts.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <fstream>
@@ -11,7 +9,6 @@
 
 #include "base/byte_size.h"
 #include "base/cgroup.h"
-#include "memory/process_memory.h"
 
 namespace thimble {
 namespace {
@@ -63,7 +60,7 @@ std::string MountType(const std::filesystem::path& path) {
 MachineFacts ReadMachineFacts() {
   MachineFacts facts;
   facts.cpu = ReadProcField("/proc/cpuinfo", "model name");
-  facts.memory_bytes = ReadMemInfo("MemTotal");
+  facts.memory_bytes = TotalMemory();
   facts.available_bytes = AvailableMemory();
   facts.cgroup_limit_bytes = CgroupMemoryLimit();
   if (facts.cgroup_limit_bytes && *facts.cgroup_limit_bytes >= facts.memory_bytes) {
@@ -71,10 +68,11 @@ MachineFacts ReadMachineFacts() {
   }
   facts.swap_bytes = ReadMemInfo("SwapTotal");
   facts.swap_used_bytes = facts.swap_bytes - std::min(facts.swap_bytes, ReadMemInfo("SwapFree"));
-  struct rlimit limit = {};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    facts.memlock_bytes = limit.rlim_cur;
-  }
+  facts.ceiling = ReadMemoryCeiling();
+  facts.limits = ReadProcessLimits();
+  std::error_code ignored;
+  if (!std::filesystem::exists("/proc/self/status", ignored)) facts.missing.emplace_back("/proc");
+  if (!std::filesystem::exists("/sys/devices/system", ignored)) facts.missing.emplace_back("/sys");
   return facts;
 }
 

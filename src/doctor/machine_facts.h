@@ -4,6 +4,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "base/process_limits.h"
+#include "memory/process_memory.h"
 
 namespace thimble {
 
@@ -16,7 +20,9 @@ struct MachineFacts {
   std::optional<uint64_t> cgroup_limit_bytes;  // absent: none below the machine's memory
   uint64_t swap_bytes = 0;
   uint64_t swap_used_bytes = 0;
-  std::optional<uint64_t> memlock_bytes;  // absent: no limit
+  MemoryCeiling ceiling;  // the most that this process can hold
+  ProcessLimits limits;
+  std::vector<std::string> missing;  // of the kernel's file systems: "/proc"
 };
 MachineFacts ReadMachineFacts();
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/fingerprint.h"
 #include "engine/planner.h"
+#include "memory/process_memory.h"
 #include "residency/weight_layout.h"
 
 namespace thimble {
@@ -58,7 +59,8 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Openin
       kernels_(BestKernels()),
       store_(std::move(opening.store)),
       check_(std::move(opening.check)),
-      budget_(options.memory_bytes ? *options.memory_bytes : DefaultMemoryBudget()),
+      budget_(options.memory_bytes ? GrantMemory(*options.memory_bytes, ReadMemoryCeiling()).bytes
+                                   : DefaultMemoryBudget()),
       pool_(options.num_threads != 0 ? options.num_threads : UsablePhysicalCores()),
       plan_(PlanFor(
           model.config, store_,

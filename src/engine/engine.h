@@ -28,7 +28,8 @@
 namespace thimble {
 
 struct EngineOptions {
-  /// Bound on the memory of the whole process. Absent: what is free, less a reserve.
+  /// Bound on the memory of the whole process. Lowered to what the process can hold (GrantMemory),
+  /// as Engine::budget_bytes() then says. Absent: what is free, less a reserve.
   std::optional<uint64_t> memory_bytes;
   /// Compute threads; 0: the physical cores that this process may use.
   size_t num_threads = 0;

@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include <new>
+
 #include "base/error.h"
 
 namespace thimble {
@@ -10,6 +12,7 @@ namespace {
 using simdjson::dom::element;
 
 [[noreturn]] void FailText(const std::string& source, simdjson::error_code error) {
+  if (error == simdjson::MEMALLOC) throw std::bad_alloc();  // no fault of the file
   if (error == simdjson::DEPTH_ERROR) {
     throw Error(ErrorCode::kBadModel, source + ": JSON nested deeper than " +
                                           std::to_string(kMaxJsonDepth) +

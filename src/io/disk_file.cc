@@ -1,6 +1,7 @@
 #include "io/disk_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -12,6 +13,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/process_limits.h"
 
 namespace thimble {
 namespace {
@@ -19,11 +21,18 @@ namespace {
 constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
 [[noreturn]] void FailSystem(const std::string& what, int error) {
-  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw Error(ErrorCode::kRuntime,
-              what + ": " + std::strerror(error) +
-                  (is_full ? "; make room, then run the same command again: it goes on from here"
-                           : "; check the drive, then run the same command again"));
+  std::string remedy;
+  if (error == EFBIG) {
+    remedy = ExplainFileSizeLimit(ReadProcessLimits());
+  } else if (error == EMFILE || error == ENFILE) {
+    remedy = ExplainFileLimits(ReadProcessLimits());
+  } else if (error == ENOSPC || error == EDQUOT) {
+    remedy = "; make room";
+  } else {
+    remedy = "; check the drive";
+  }
+  throw Error(ErrorCode::kRuntime, fmt::format("{}: {}{}, then run the same command again", what,
+                                               std::strerror(error), remedy));
 }
 
 void SyncDirectory(const std::filesystem::path& dir) {

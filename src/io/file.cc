@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/process_limits.h"
 
 namespace thimble {
 namespace {
@@ -20,7 +22,21 @@ namespace {
 constexpr size_t kMaxReadBytes = size_t{1} << 30;
 
 [[noreturn]] void FailOpen(const std::filesystem::path& path, const std::string& reason) {
-  throw Error(ErrorCode::kBadModel, "cannot open " + path.string() + ": " + reason);
+  throw Error(ErrorCode::kBadModel, fmt::format("cannot open {}: {}", path.string(), reason));
+}
+
+// A system that has no more to give is no fault of the file.
+[[noreturn]] void FailOpen(const std::filesystem::path& path, int error) {
+  std::string cause;
+  if (error == EMFILE || error == ENFILE) {
+    cause = ExplainFileLimits(ReadProcessLimits());
+  } else if (error == ENOMEM) {
+    cause = ExplainMemoryLimits(ReadProcessLimits());
+  } else if (error != EIO) {
+    FailOpen(path, std::string(std::strerror(error)));
+  }
+  throw Error(ErrorCode::kRuntime,
+              fmt::format("cannot open {}: {}{}", path.string(), std::strerror(error), cause));
 }
 
 // The descriptor, or a negative errno.
@@ -35,23 +51,24 @@ uint64_t SizeOf(const std::filesystem::path& path, int descriptor) {
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
   if (error == 0 && S_ISREG(status.st_mode)) return static_cast<uint64_t>(status.st_size);
   ::close(descriptor);
-  if (error != 0) FailOpen(path, std::strerror(error));
-  FailOpen(path, S_ISDIR(status.st_mode) ? "it is a directory, expected a file"
-                                         : "it is not a regular file");
+  if (error != 0) FailOpen(path, error);
+  const char* const found =
+      S_ISDIR(status.st_mode) ? "it is a directory, expected a file" : "it is not a regular file";
+  FailOpen(path, std::string(found));
 }
 
 }  // namespace
 
 File File::Open(const std::filesystem::path& path) {
   const int descriptor = OpenDescriptor(path, 0);
-  if (descriptor < 0) FailOpen(path, std::strerror(-descriptor));
+  if (descriptor < 0) FailOpen(path, -descriptor);
   return File(path, descriptor, SizeOf(path, descriptor));
 }
 
 std::optional<File> File::OpenDirect(const std::filesystem::path& path) {
   const int descriptor = OpenDescriptor(path, O_DIRECT);
   if (descriptor == -EINVAL) return std::nullopt;
-  if (descriptor < 0) FailOpen(path, std::strerror(-descriptor));
+  if (descriptor < 0) FailOpen(path, -descriptor);
   File file(path, descriptor, SizeOf(path, descriptor));
   // Some file systems take the flag and refuse the reads.
   alignas(kPageBytes) std::array<std::byte, kPageBytes> page;

@@ -14,8 +14,9 @@ inline constexpr size_t kPageBytes = 4096;
 /// A file open for reading: owns the descriptor. Movable; reads are safe from any thread.
 class File {
  public:
-  /// Opens `path`; Error(kBadModel) naming it and the system's reason where that fails or it is not
-  /// a regular file.
+  /// Opens `path`. Error(kBadModel) naming it and the system's reason where that fails or it is not
+  /// a regular file; Error(kRuntime) where the system has no descriptors or memory left, or the
+  /// drive fails.
   static File Open(const std::filesystem::path& path);
   /// The same, past the page cache (O_DIRECT); nothing where the file system cannot do that.
   static std::optional<File> OpenDirect(const std::filesystem::path& path);

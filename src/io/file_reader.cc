@@ -1,8 +1,11 @@
 #include "io/file_reader.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "io/file.h"
 #include "io/queue_shape.h"
 #include "io/thread_reader.h"
@@ -20,7 +23,15 @@ constexpr QueueShape kUringShape = {8, 4 * kMiB};
 std::vector<File> OpenAll(const std::vector<std::filesystem::path>& paths) {
   std::vector<File> files;
   files.reserve(paths.size());
-  for (const auto& path : paths) files.push_back(File::Open(path));
+  try {
+    for (const auto& path : paths) files.push_back(File::Open(path));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRuntime) throw;
+    throw Error(error.code(),
+                fmt::format("{}; the {} files of this model stay open, each twice for "
+                            "a moment",
+                            error.what(), paths.size()));
+  }
   return files;
 }
 

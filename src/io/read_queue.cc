@@ -11,6 +11,7 @@ namespace thimble {
 namespace {
 
 constexpr size_t kAlignment = BlockReader::kAlignment;
+constexpr size_t kMostRetries = 5000;
 
 // What is read for a request: the pages of its needed bytes.
 size_t WantedBytes(const ReadRequest& request) {
@@ -20,17 +21,22 @@ size_t WantedBytes(const ReadRequest& request) {
 }  // namespace
 
 PieceState Advance(const File& file, int64_t answer, ReadPiece* piece) {
-  if (answer == -EINTR || answer == -EAGAIN) return {};
+  if (answer == -EINTR) return {};
+  const bool is_transient = answer == -EAGAIN || answer == -EBUSY || answer == -ENOMEM;
+  if (is_transient && ++piece->retries < kMostRetries) return {.pause = true, .error = {}};
   const uint64_t position = piece->offset + piece->done_bytes;
-  if (answer < 0) return {true, file.DescribeFailure(position, static_cast<int>(-answer))};
+  if (answer < 0) {
+    return {.over = true, .error = file.DescribeFailure(position, static_cast<int>(-answer))};
+  }
   const size_t there = piece->done_bytes + static_cast<size_t>(answer);
-  if (there >= piece->needed_bytes) return {true, {}};
+  if (there >= piece->needed_bytes) return {.over = true, .error = {}};
   // Direct reads have to go on at an aligned place, so the bytes past it come once more.
   const size_t aligned = there / kAlignment * kAlignment;
   if (aligned == piece->done_bytes) {
     const ReadRequest& request = piece->job->request;
-    return {true,
-            file.DescribeShortage(piece->offset + there, request.offset + request.needed_bytes)};
+    return {.over = true,
+            .error = file.DescribeShortage(piece->offset + there,
+                                           request.offset + request.needed_bytes)};
   }
   piece->done_bytes = aligned;
   return {};
@@ -96,6 +102,7 @@ std::optional<ReadPiece> ReadQueue::Take() {
                      bytes,
                      std::min(bytes, request.needed_bytes - from),
                      request.out + from,
+                     0,
                      0,
                      &job};
   }

@@ -34,16 +34,19 @@ struct ReadPiece {
   size_t needed_bytes = 0;  // of them; at least 1
   std::byte* out = nullptr;
   size_t done_bytes = 0;  // there already; a multiple of BlockReader::kAlignment
+  size_t retries = 0;     // after answers that said "not now"
   ReadJob* job = nullptr;
 };
 
 /// How a piece stands after the kernel has answered.
 struct PieceState {
-  bool over = false;  // else what follows its done_bytes has to be read
-  std::string error;  // empty where all went well
+  bool over = false;   // else what follows its done_bytes has to be read
+  bool pause = false;  // after kRetryPauseMicroseconds, since the kernel had no room for it
+  std::string error;   // empty where all went well
 };
+inline constexpr unsigned kRetryPauseMicroseconds = 1000;
 /// Takes note of the kernel's answer to a read of what was left of `piece`: a number of bytes, or a
-/// negative errno.
+/// negative errno. A kernel that is short of resources is asked again for some seconds.
 PieceState Advance(const File& file, int64_t answer, ReadPiece* piece);
 
 /// Requests that wait for the drive, handed out piece by piece: all that is demanded first, then

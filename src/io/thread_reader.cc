@@ -1,8 +1,8 @@
 #include "io/thread_reader.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,21 +12,13 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/start_thread.h"
 #include "io/mapped_files.h"
+#include "io/piece_server.h"
 #include "io/read_queue.h"
 
 namespace thimble {
 namespace {
-
-// Brings what is left of a piece; the number of bytes that came, or a negative errno.
-using BringPiece = int64_t (*)(const File& file, const ReadPiece& piece);
-
-int64_t PreadPiece(const File& file, const ReadPiece& piece) {
-  const ssize_t got =
-      ::pread(file.descriptor(), piece.out + piece.done_bytes, piece.bytes - piece.done_bytes,
-              static_cast<off_t>(piece.offset + piece.done_bytes));
-  return got < 0 ? -errno : got;
-}
 
 // Starts to read [pages, pages + bytes) of a mapped file. The kernel reads no more for one call
 // than its read-ahead, of which this is the usual size.
@@ -76,16 +68,21 @@ class ThreadReader final : public FileReader {
                BringPiece bring)
       : files_(std::move(files)),
         description_(kind + ", depth " + FormatShape(shape)),
-        bring_(bring),
+        server_{files_, bring, read_bytes_},
         queue_(shape.piece_bytes) {
     if (bring == MapPiece) watch_.emplace(files_);
-    for (size_t i = 0; i < shape.depth; ++i) threads_.emplace_back([this] { Work(); });
+    try {
+      for (size_t i = 0; i < shape.depth; ++i) {
+        threads_.push_back(StartThread(fmt::format("reading thread {} of {}", i + 1, shape.depth),
+                                       [this] { server_.ServeAll(queue_); }));
+      }
+    } catch (...) {
+      Stop();  // threads that nobody joins would end the process
+      throw;
+    }
   }
 
-  ~ThreadReader() override {
-    queue_.Close();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~ThreadReader() override { Stop(); }
 
   void Submit(std::span<const ReadRequest> requests, ReadPriority priority,
               ReadBatch& batch) override {
@@ -97,26 +94,17 @@ class ThreadReader final : public FileReader {
   std::string Lost() const override { return watch_ ? watch_->Lost() : std::string(); }
 
  private:
-  void Work() {
-    while (auto piece = queue_.Pop()) {
-      PieceState state;
-      while (!state.over) state = Advance(files_[piece->file], Bring(*piece), &*piece);
-      queue_.Finish(*piece, state.error);
-    }
-  }
-
-  int64_t Bring(const ReadPiece& piece) {
-    const int64_t got = bring_(files_[piece.file], piece);
-    if (got > 0) read_bytes_.fetch_add(static_cast<uint64_t>(got), std::memory_order_relaxed);
-    return got;
+  void Stop() {
+    queue_.Close();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   const std::vector<File> files_;
   const std::string description_;
-  const BringPiece bring_;
+  std::atomic<uint64_t> read_bytes_ = 0;
+  const PieceServer server_;
   std::optional<MappedFiles> watch_;
   ReadQueue queue_;
-  std::atomic<uint64_t> read_bytes_ = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -1,5 +1,6 @@
 #include "memory/buffer.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "base/byte_size.h"
+#include "base/process_limits.h"
 
 namespace thimble {
 
@@ -16,8 +18,9 @@ Buffer::Buffer(MemoryBudget& budget, const std::string& name, uint64_t bytes)
   void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) {
-    throw Error(ErrorCode::kRuntime, "the system refused " + FormatBytes(bytes) +
-                                         " of memory for " + name + ": " + std::strerror(errno));
+    throw Error(ErrorCode::kRuntime,
+                fmt::format("the system refused {} of memory for {}: {}{}", FormatBytes(bytes),
+                            name, std::strerror(errno), ExplainMemoryLimits(ReadProcessLimits())));
   }
   data_ = static_cast<std::byte*>(pages);
   // The kernel looks up every page of memory that a direct read fills: with large ones the same

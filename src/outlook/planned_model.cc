@@ -1,6 +1,11 @@
 #include "outlook/planned_model.h"
 
+#include <fmt/format.h>
+
+#include <system_error>
+
 #include "base/byte_size.h"
+#include "base/error.h"
 #include "engine/model_directory.h"
 #include "format/container.h"
 #include "format/model_summary.h"
@@ -38,6 +43,11 @@ bool AnyShard(const std::filesystem::path& dir) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
     if (entry.path().extension() == ".safetensors") return true;
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw Error(
+        error == std::errc::too_many_files_open ? ErrorCode::kRuntime : ErrorCode::kBadModel,
+        fmt::format("cannot list {}: {}", dir.string(), error.message()));
   }
   return false;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "memory/process_memory.h"
 
 namespace thimble::server {
@@ -108,7 +109,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerLimits& limits)
       sessions_(NewSessions(engine, limits.num_sessions)),
       context_(sessions_.front()->capacity()),
       store_(limits.snapshot_bytes) {
-  thread_ = std::thread([this] { Loop(); });
+  thread_ = StartThread("the engine's thread", [this] { Loop(); });
 }
 
 Scheduler::~Scheduler() {

@@ -5,8 +5,6 @@
 
 #include <cstddef>
 
-#include "base/cgroup.h"
-
 namespace thimble {
 namespace {
 
@@ -50,11 +48,6 @@ TEST(UsablePhysicalCores, IsOneOnAnySingleCpu) {
     if (!scope.RestrictTo(nth)) GTEST_SKIP() << "the system does not let the affinity be changed";
     EXPECT_EQ(UsablePhysicalCores(), 1U);
   }
-}
-
-TEST(Cgroup, GivesPlausibleLimitsOrNone) {
-  EXPECT_GT(CgroupCpuQuota().value_or(1.0), 0.0);
-  EXPECT_GT(CgroupMemoryAvailable().value_or(1), 0U);
 }
 
 TEST(CpuTopologyTest, CountsAreConsistent) {
