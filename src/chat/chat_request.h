@@ -23,6 +23,7 @@ struct ImageSize {
 struct ContentPart {
   std::string text;
   std::optional<ImageSize> image;
+  bool is_placeholder = false;  // the text stands for what the model cannot take
 };
 
 /// A call that the model made earlier.
@@ -30,7 +31,7 @@ struct ToolCall {
   std::string id;  // empty: none
   std::string name;
   std::vector<JsonMember> arguments;
-  std::optional<std::string> raw_arguments;  // instead of them, where they were no JSON
+  std::optional<std::string> raw_arguments;  // instead of them, where they were no JSON object
 };
 
 struct ChatMessage {
@@ -81,18 +82,19 @@ bool EndsWithAnswer(const ChatRequest& request);
 
 /// Reads `messages`, `tools`, `tool_choice`, `response_format`, `thinking` (a boolean),
 /// `thinking_effort` and `add_generation_prompt` of a request in the form of the OpenAI API; other
-/// fields are left alone. Images take their sizes from `images`, in turn. Error(kUsage) naming the
-/// field, e.g. messages[1].tool_calls[0].function.name, where a field has a wrong type or value;
-/// where an image comes without its size, that vision is not built yet.
+/// fields are left alone. Images take their sizes from `images`, in turn; those without one become
+/// texts. Error(kUsage) naming the field, e.g. messages[1].tool_calls[0].function.name, where a
+/// field has a wrong type or value.
 ChatRequest ReadChatRequest(const JsonValue& body, std::span<const ImageSize> images = {});
 
-/// One message of it; `path` names it in errors, `images` loses the sizes that it took.
-ChatMessage ReadChatMessage(const JsonValue& message, const std::string& path,
-                            std::span<const ImageSize>* images);
+/// The arguments of a call: an object, or a string that holds one. Other arguments, which models
+/// write and clients send back, are kept as they are spelled; null and blank text are none.
+void ReadToolArguments(const JsonValue& arguments, ToolCall* call);
 
-/// The arguments of a call: an object, or a string that holds one. A string that is no JSON is kept
-/// as it is, since models write such; Error(kUsage) naming `path` for anything else.
-void ReadToolArguments(const JsonValue& arguments, const std::string& path, ToolCall* call);
+/// Reads which tools the answer may or must call, in any API's spelling: a string, or an object of
+/// type function, tool, allowed_tools, auto, any, none or required. Error(kUsage) for anything
+/// else.
+void ReadToolChoice(const JsonValue& choice, ChatRequest* request);
 
 /// Error(kUsage) unless `effort` is low, high or max. The encoder of the model's makers takes no
 /// `medium`, though the prompt speaks of it.

@@ -180,6 +180,43 @@ void Write(const JsonValue& value, JsonStyle style, std::string* out) {
   }
 }
 
+// The unit of the escape \\uXXXX at `at`; nothing where there is none.
+std::optional<uint32_t> ReadEscape(std::string_view text, size_t at) {
+  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return std::nullopt;
+  uint32_t unit = 0;
+  const char* first = text.data() + at + 2;
+  const auto [end, error] = std::from_chars(first, first + 4, unit, 16);
+  if (error != std::errc() || end != first + 4) return std::nullopt;
+  return unit;
+}
+
+// The text with each escaped half of a character as the replacement character: programs that cut
+// texts by UTF-16 units send such halves.
+std::string ReplaceLoneSurrogates(std::string_view text) {
+  constexpr auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
+  constexpr auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };
+  std::string whole;
+  whole.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const auto unit = ReadEscape(text, at);
+    size_t length = 1;
+    if (unit && is_high(*unit)) {
+      const auto next = ReadEscape(text, at + 6);
+      length = next && is_low(*next) ? 12 : 6;
+    } else if (text[at] == '\\') {
+      length = unit ? 6 : 2;
+    }
+    const bool is_lone = unit && ((is_high(*unit) && length == 6) || is_low(*unit));
+    whole += is_lone ? "\\ufffd" : text.substr(at, length);
+    at += length;
+  }
+  return whole;
+}
+
+bool MayHoldSurrogates(std::string_view text) {
+  return text.find("\\ud") != std::string_view::npos || text.find("\\uD") != std::string_view::npos;
+}
+
 std::string ParseInto(std::string_view text, JsonValue* value) {
   // The library would take it for the end of the text and leave what follows unread.
   if (text.find('\0') != std::string_view::npos) return "expected JSON, found a NUL byte";
@@ -217,7 +254,8 @@ bool JsonMember::operator==(const JsonMember& other) const {
 
 JsonValue ParseJson(std::string_view text) {
   JsonValue value;
-  const std::string error = ParseInto(text, &value);
+  const std::string error = MayHoldSurrogates(text) ? ParseInto(ReplaceLoneSurrogates(text), &value)
+                                                    : ParseInto(text, &value);
   if (!error.empty()) throw Error(ErrorCode::kUsage, error);
   return value;
 }

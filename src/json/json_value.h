@@ -50,10 +50,11 @@ struct JsonMember {
 constexpr size_t kMaxJsonDepth = 200;
 
 /// The value that `text` spells. A key that comes twice keeps its first place and its last value.
-/// Error(kUsage) where the text is no JSON, not UTF-8, or deeper than kMaxJsonDepth. Linear.
+/// An escaped surrogate without its other half becomes U+FFFD. Error(kUsage) where the text is no
+/// JSON, not UTF-8, or deeper than kMaxJsonDepth. Linear.
 JsonValue ParseJson(std::string_view text);
 
-/// Whether `text` is JSON that ParseJson takes.
+/// Whether `text` is JSON that ParseJson takes, without lone surrogates.
 bool IsJson(std::string_view text);
 
 enum class JsonStyle : uint8_t {

@@ -1,5 +1,6 @@
 #include "server/answer_run.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -27,6 +28,11 @@ bool AnswerRun::Step() {
     ended_ = true;
     job_->Cancel();
   }
+  if (request_.hide_reasoning) {
+    std::erase_if(pieces_, [](const ReplyPiece& piece) {
+      return piece.kind == ReplyPiece::Kind::kReasoning;
+    });
+  }
   return !ended_;
 }
 
@@ -34,7 +40,9 @@ void AnswerRun::Read() {
   latest_ = job_->Take();
   for (const SampledToken& token : latest_.tokens) {
     if (complete_) break;
-    complete_ = reader_.Feed(token, &pieces_);
+    const auto& stop_ids = request_.stop_token_ids;
+    complete_ =
+        std::ranges::find(stop_ids, token.id) != stop_ids.end() || reader_.Feed(token, &pieces_);
   }
   usage_.cached_tokens = latest_.cached_tokens;
   usage_.completion_tokens = reader_.num_tokens();

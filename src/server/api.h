@@ -47,12 +47,15 @@ struct ServedModel {
 struct ApiRequest {
   JobRequest job;
   std::vector<std::string> stops;
+  std::vector<TokenId> stop_token_ids;  // of the request itself: they end the answer, unseen
   bool stream = false;
   bool include_usage = false;
   bool is_chat = true;  // the answer is to be parsed
   bool thinking = false;
   bool tools = false;
   bool logprobs = false;
+  bool hide_reasoning = false;       // thoughts are not sent
+  bool legacy_functions = false;     // calls go out as OpenAI's older function_call
   bool encrypted_reasoning = false;  // of a response: thoughts also as the content that comes back
   bool echo = false;                 // of a completion: begin with the prompt
   std::string prompt_text;           // for that

@@ -1,52 +1,27 @@
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <map>
+#include <utility>
 
+#include "chat/content_reader.h"
 #include "server/api.h"
+#include "server/field_policy.h"
 #include "server/request_fields.h"
-#include "server/sse.h"
+#include "server/thinking_fields.h"
+#include "server/tool_reader.h"
 
-// OpenAI's /v1/chat/completions.
+// Requests of OpenAI's /v1/chat/completions, and what other servers have added to them.
 
 namespace thimble::server {
 namespace {
 
 constexpr size_t kMaxTopLogprobs = 20;
 
-// The level that a request asks for by any of the ways clients have; empty: none.
-std::string FindEffort(const RequestFields& fields, std::string* field) {
-  const auto text = [](const JsonValue* value) {
-    return value != nullptr && value->is_string() ? value->text : std::string();
-  };
-  std::string level;
-  if (const JsonValue* arguments = fields.Find("chat_template_kwargs")) {
-    for (const char* key : {"thinking", "enable_thinking"}) {
-      const JsonValue* value = arguments->FindSet(key);
-      if (value != nullptr && value->is_boolean() && !value->boolean) return "off";
-    }
-    *field = "chat_template_kwargs.thinking_effort";
-    level = text(arguments->FindSet("thinking_effort"));
-  }
-  if (fields.Find("reasoning_effort") != nullptr) {
-    *field = "reasoning_effort";
-    level = fields.String("reasoning_effort");
-  }
-  if (const JsonValue* thinking = fields.Find("thinking")) {
-    if (thinking->is_boolean()) return thinking->boolean ? level : "off";
-    if (text(thinking->FindSet("type")) == "disabled") return "off";
-    const std::string effort = text(thinking->FindSet("effort"));
-    if (!effort.empty()) {
-      *field = "thinking.effort";
-      level = effort;
-    }
-  }
-  return level;
-}
-
 // The fields of the body that ReadChatRequest reads as they are.
 JsonValue ChatFields(const JsonValue& body) {
   JsonValue fields;
   fields.kind = JsonValue::Kind::kObject;
-  for (const char* key : {"messages", "tools", "tool_choice", "response_format"}) {
+  for (const char* key : {"messages", "tool_choice", "response_format"}) {
     if (const JsonValue* value = body.FindSet(key)) fields.members.push_back({key, *value});
   }
   return fields;
@@ -56,42 +31,111 @@ void CheckFormat(const RequestFields& fields) {
   const JsonValue* format = fields.Find("response_format");
   const JsonValue* schema = format == nullptr ? nullptr : format->FindSet("json_schema");
   if (schema == nullptr) return;
-  const JsonValue* name = schema->FindSet("name");
   const JsonValue* inner = schema->FindSet("schema");
-  if (name == nullptr || !name->is_string() || name->text.empty()) {
-    Refuse("response_format.json_schema.name", "a name");
-  }
+  if (FindText(*schema, "name").empty()) Refuse("response_format.json_schema.name", "a name");
   if (inner == nullptr || !inner->is_object()) {
     Refuse("response_format.json_schema.schema", "an object");
   }
+}
+
+void SetSchema(const JsonValue& schema, const std::string& path, ChatRequest* chat) {
+  chat->response_format = ResponseFormat::kJsonSchema;
+  chat->schema = schema.is_string() ? ParseJson(schema.text) : schema;
+  if (!chat->schema.is_object()) Refuse(path, "a JSON schema");
+}
+
+// Schemas where other servers than OpenAI's take them.
+void ReadGuidance(const RequestFields& fields, ChatRequest* chat) {
+  for (const char* key : {"guided_json", "json_schema"}) {
+    if (const JsonValue* schema = fields.Find(key)) SetSchema(*schema, key, chat);
+  }
+  const JsonValue* outputs = fields.Object("structured_outputs");
+  if (outputs == nullptr) return;
+  for (const JsonMember& member : outputs->members) {
+    const std::string path = "structured_outputs." + member.key;
+    if (member.value.is_null()) continue;
+    if (member.key == "json") {
+      SetSchema(member.value, path, chat);
+    } else if (member.key == "json_object") {
+      if (member.value.boolean) chat->response_format = ResponseFormat::kJsonObject;
+    } else {
+      throw ApiError(400, path + ": not supported; use response_format with a JSON schema");
+    }
+  }
+}
+
+// OpenAI's older fields, functions and function_call.
+void ReadFunctions(const RequestFields& fields, ChatRequest* chat, ApiRequest* request) {
+  const JsonValue* functions = fields.Find("functions");
+  if (functions == nullptr) return;
+  if (fields.Find("tools") != nullptr) Refuse("functions", "either functions or tools");
+  ReadTools(*functions, "functions", chat);
+  request->legacy_functions = true;
+  if (const JsonValue* choice = fields.Find("function_call")) ReadToolChoice(*choice, chat);
+}
+
+// Whether the last message says that it is to be continued, as with DeepSeek, Mistral and Moonshot.
+bool IsMarkedPrefix(const JsonValue& body) {
+  const JsonValue& last = body.FindSet("messages")->items.back();
+  return std::ranges::any_of(std::initializer_list<const char*>{"prefix", "partial"},
+                             [&](const char* key) {
+                               const JsonValue* mark = last.FindSet(key);
+                               return mark != nullptr && mark->boolean;
+                             });
+}
+
+void ReadContinuation(const RequestFields& fields, const JsonValue& body, ChatRequest* chat) {
+  if (chat->messages.empty()) return;
+  const bool wanted = fields.Boolean("continue_final_message", IsMarkedPrefix(body));
+  const bool answers_anew = fields.Find("continue_final_message") != nullptr ||
+                            fields.Boolean("add_generation_prompt", false);
+  const bool is_answer = chat->messages.back().role == ChatRole::kAssistant;
+  if (wanted && (!is_answer || !chat->messages.back().tool_calls.empty())) {
+    throw ApiError(400,
+                   "continue_final_message: the last message must be of the assistant, without "
+                   "tool calls");
+  }
+  if (!wanted && !fields.Boolean("add_generation_prompt", true)) {
+    throw ApiError(400,
+                   "add_generation_prompt: without it nothing can be answered, unless "
+                   "continue_final_message is set");
+  }
+  if (wanted || !answers_anew) ContinueLastAnswer(chat);
+}
+
+std::optional<size_t> ReadMaxTokens(const RequestFields& fields) {
+  std::optional<size_t> most;
+  // Of several the latest counts.
+  for (const char* key : {"n_predict", "max_tokens", "max_completion_tokens"}) {
+    if (fields.Find(key) != nullptr) most = fields.Limit(key, 1);
+  }
+  return most;
 }
 
 }  // namespace
 
 ApiRequest ReadChatApi(const JsonValue& body, const ServedModel& model) {
   const RequestFields fields(body);
+  ApiRequest request;
   fields.Count("n", 1, 1);
   CheckFormat(fields);
   ChatRequest chat = ReadChatRequest(ChatFields(body));
-  chat.thinking = !model.effort.empty();
-  chat.effort = model.effort;
-  std::string field;
-  const std::string level = FindEffort(fields, &field);
-  if (!level.empty()) SetEffort(level, field, &chat);
+  CheckFields(Api::kChat, body, &chat);
+  if (const JsonValue* tools = fields.Find("tools")) ReadTools(*tools, "tools", &chat);
+  ReadFunctions(fields, &chat, &request);
+  ReadGuidance(fields, &chat);
+  ReadThinking(fields, model, &chat);
+  NoteIneffective(fields, &chat);
+  ReadContinuation(fields, body, &chat);
 
-  ApiRequest request;
-  request.stream = fields.Boolean("stream", false);
-  if (const JsonValue* options = fields.Find("stream_options")) {
+  ReadGeneration(fields, model, &request);
+  if (const JsonValue* options = fields.Object("stream_options")) {
     request.include_usage = RequestFields(*options).Boolean("include_usage", false);
   }
-  request.stops = fields.Stops("stop");
   request.logprobs = fields.Boolean("logprobs", false);
   const auto top = fields.Count("top_logprobs", 0, kMaxTopLogprobs);
   if (request.logprobs) request.job.top_logprobs = top.value_or(0);
-  request.job.sampling = ReadSampling(fields, model);
-  auto most = fields.Count("max_tokens", 1, kMaxAnswer);
-  if (const auto newer = fields.Count("max_completion_tokens", 1, kMaxAnswer)) most = newer;
-  FinishChatRequest(chat, most, model, &request);
+  FinishChatRequest(std::move(chat), ReadMaxTokens(fields), model, &request);
   return request;
 }
 

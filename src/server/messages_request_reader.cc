@@ -1,149 +1,161 @@
+#include <fmt/format.h>
+
 #include <optional>
+#include <utility>
 
+#include "chat/content_reader.h"
 #include "server/api.h"
+#include "server/field_policy.h"
 #include "server/request_fields.h"
-#include "server/sse.h"
+#include "server/thinking_fields.h"
+#include "server/tool_reader.h"
 
-// Anthropic's /v1/messages.
+// Requests of Anthropic's /v1/messages.
 
 namespace thimble::server {
 namespace {
 
-std::string TextField(const JsonValue& object, const std::string& key, const std::string& path) {
+std::string RequireText(const JsonValue& object, const std::string& key, const std::string& path) {
   const JsonValue* value = object.FindSet(key);
   if (value == nullptr || !value->is_string()) Refuse(path + "." + key, "a string");
   return value->text;
 }
 
-// A string, or blocks of text; other blocks are refused.
-std::string TextBlocks(const JsonValue* content, const std::string& path) {
-  if (content == nullptr) return {};
-  if (content->is_string()) return content->text;
-  if (!content->is_array()) Refuse(path, "a string or blocks");
-  std::string text;
-  for (size_t i = 0; i < content->items.size(); ++i) {
-    const std::string place = path + "[" + std::to_string(i) + "]";
-    const std::string type = TextField(content->items[i], "type", place);
-    if (type == "image") Refuse(place, "text; images are not supported: vision is not built yet");
-    if (type != "text") Refuse(place, "a block of text, found '" + type + "'");
-    text += TextField(content->items[i], "text", place);
-  }
-  return text;
-}
-
-ChatMessage Message(ChatRole role) {
+ChatMessage NewMessage(ChatRole role) {
   ChatMessage message;
   message.role = role;
   return message;
 }
 
-// The blocks of one message. Results of tools become messages of their own, before its text.
-class MessageReader {
+// The messages of a conversation from Anthropic's, whose blocks mix what OpenAI's keep apart:
+// results of tools become messages of their own, before a user's text and inside an answer where
+// the server's tools left them.
+class ConversationReader {
  public:
-  MessageReader(ChatRole role, std::vector<ChatMessage>* messages)
-      : messages_(messages), message_(Message(role)) {}
+  explicit ConversationReader(ChatRequest* chat) : chat_(chat), content_(chat) {}
 
-  void ReadBlock(const JsonValue& block, const std::string& path) {
-    const std::string type = TextField(block, "type", path);
-    const bool is_assistant = message_.role == ChatRole::kAssistant;
-    if (type == "text") {
-      message_.content.push_back({TextField(block, "text", path), std::nullopt});
-    } else if (type == "thinking" && is_assistant) {
-      message_.reasoning += TextField(block, "thinking", path);
-    } else if (type == "redacted_thinking" && is_assistant) {
-      return;
-    } else if (type == "tool_use" && is_assistant) {
-      ToolCall call = {TextField(block, "id", path), TextField(block, "name", path), {}, {}};
-      const JsonValue* input = block.FindSet("input");
-      if (input != nullptr && !input->is_object()) Refuse(path + ".input", "an object");
-      if (input != nullptr) call.arguments = input->members;
-      message_.tool_calls.push_back(std::move(call));
-    } else if (type == "tool_result" && !is_assistant) {
-      ChatMessage result = Message(ChatRole::kTool);
-      result.tool_call_id = TextField(block, "tool_use_id", path);
-      result.content = {{TextBlocks(block.FindSet("content"), path + ".content"), std::nullopt}};
-      messages_->push_back(std::move(result));
-    } else if (type == "image" || type == "document") {
-      Refuse(path, "text; images are not supported: vision is not built yet");
-    } else {
-      Refuse(path + ".type", "a block that fits the role, found '" + type + "'");
+  void ReadSystem(const JsonValue* system) {
+    std::vector<ContentPart> parts = content_.Read(system, "system");
+    ChatMessage message = NewMessage(ChatRole::kSystem);
+    std::string text;
+    for (ContentPart& part : parts) {
+      DropAttribution(&part.text, chat_);
+      text += part.text;
     }
+    if (text.empty()) return;
+    message.content = {{std::move(text), std::nullopt}};
+    chat_->messages.push_back(std::move(message));
   }
 
-  void Finish() {
-    const bool only_results = message_.role == ChatRole::kUser && message_.content.empty();
-    if (!only_results) messages_->push_back(std::move(message_));
+  void Read(const JsonValue& value, const std::string& path) {
+    if (!value.is_object()) Refuse(path, "an object");
+    const std::string role = RequireText(value, "role", path);
+    const JsonValue* content = value.FindSet("content");
+    message_ = NewMessage(RoleOf(role, path + ".role"));
+    num_results_ = 0;
+    if (content != nullptr && content->is_array()) {
+      for (size_t i = 0; i < content->items.size(); ++i) {
+        ReadBlock(content->items[i], fmt::format("{}.content[{}]", path, i));
+      }
+    } else {
+      message_.content = content_.Read(content, path + ".content");
+    }
+    if (num_results_ == 0 || HoldsAnything()) chat_->messages.push_back(std::move(message_));
   }
 
  private:
-  std::vector<ChatMessage>* messages_;
-  ChatMessage message_;
+  static ChatRole RoleOf(const std::string& role, const std::string& path) {
+    if (role == "user") return ChatRole::kUser;
+    if (role == "assistant") return ChatRole::kAssistant;
+    if (role == "system" || role == "developer") return ChatRole::kSystem;
+    Refuse(path, fmt::format("user, assistant or system, found '{}'", role));
+  }
+  bool HoldsAnything() const {
+    return !message_.content.empty() || !message_.tool_calls.empty() || !message_.reasoning.empty();
+  }
+
+  void ReadBlock(const JsonValue& block, const std::string& path) {
+    const std::string type = block.is_object() ? FindText(block, "type") : "";
+    if (type == "thinking") {
+      message_.reasoning += RequireText(block, "thinking", path);
+    } else if (type == "redacted_thinking") {
+      chat_->AddNote("redacted_thinking of another server was left out");
+    } else if (type.ends_with("tool_use")) {
+      ReadCall(block, path);
+    } else if (type.ends_with("tool_result")) {
+      ReadResult(block, path);
+    } else {
+      message_.content.push_back(content_.ReadPart(block, path));
+    }
+  }
+
+  // tool_use, and server_tool_use and mcp_tool_use, which another server has run.
+  void ReadCall(const JsonValue& block, const std::string& path) {
+    ToolCall call;
+    call.id = FindText(block, "id");
+    call.name = RequireText(block, "name", path);
+    if (call.name.empty()) Refuse(path + ".name", "the name of a tool");
+    if (const JsonValue* input = block.FindSet("input")) ReadToolArguments(*input, &call);
+    message_.tool_calls.push_back(std::move(call));
+  }
+
+  // tool_result, and results of tools that another server has run, such as web_search_tool_result.
+  void ReadResult(const JsonValue& block, const std::string& path) {
+    ChatMessage result = NewMessage(ChatRole::kTool);
+    result.tool_call_id = RequireText(block, "tool_use_id", path);
+    result.content = content_.Read(block.FindSet("content"), path + ".content");
+    const JsonValue* is_error = block.FindSet("is_error");
+    if (is_error != nullptr && is_error->boolean) MarkError(&result.content);
+    if (message_.role == ChatRole::kAssistant) {
+      chat_->messages.push_back(std::exchange(message_, NewMessage(ChatRole::kAssistant)));
+    }
+    chat_->messages.push_back(std::move(result));
+    ++num_results_;
+  }
+
+  // The model's format has no place for is_error. Texts of errors mostly say it themselves.
+  static void MarkError(std::vector<ContentPart>* content) {
+    constexpr size_t kBeginning = 40;
+    std::string beginning = TextOf(*content).substr(0, kBeginning);
+    for (char& c : beginning) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (beginning.find("error") != std::string::npos) return;
+    content->insert(content->begin(), {beginning.empty() ? "Error" : "Error: ", std::nullopt});
+  }
+
+  ChatRequest* chat_;
+  ContentReader content_;
+  ChatMessage message_;     // that is read
+  size_t num_results_ = 0;  // in it
 };
 
-void ReadMessage(const JsonValue& value, const std::string& path, ChatRequest* chat) {
-  if (!value.is_object()) Refuse(path, "an object");
-  const std::string role = TextField(value, "role", path);
-  if (role != "user" && role != "assistant") Refuse(path + ".role", "user or assistant");
-  MessageReader reader(role == "user" ? ChatRole::kUser : ChatRole::kAssistant, &chat->messages);
-  const JsonValue* content = value.FindSet("content");
-  if (content != nullptr && content->is_string()) {
-    ChatMessage message = Message(role == "user" ? ChatRole::kUser : ChatRole::kAssistant);
-    message.content = {{content->text, std::nullopt}};
-    chat->messages.push_back(std::move(message));
-    return;
+void ReadMessages(const RequestFields& fields, ChatRequest* chat) {
+  ConversationReader reader(chat);
+  reader.ReadSystem(fields.Find("system"));
+  const JsonValue* messages = fields.Find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->items.empty()) {
+    Refuse("messages", "an array of at least one");
   }
-  if (content == nullptr || !content->is_array()) Refuse(path + ".content", "a string or blocks");
-  for (size_t i = 0; i < content->items.size(); ++i) {
-    reader.ReadBlock(content->items[i], path + ".content[" + std::to_string(i) + "]");
-  }
-  reader.Finish();
-}
-
-// Their form into OpenAI's, which is what the model was trained on.
-JsonValue ConvertTools(const JsonValue& tools) {
-  if (!tools.is_array()) Refuse("tools", "an array");
-  JsonValue converted;
-  converted.kind = JsonValue::Kind::kArray;
-  for (size_t i = 0; i < tools.items.size(); ++i) {
-    const std::string path = "tools[" + std::to_string(i) + "]";
-    const JsonValue& tool = tools.items[i];
-    std::vector<JsonMember> function = {{"name", JsonValue::String(TextField(tool, "name", path))}};
-    if (const JsonValue* description = tool.FindSet("description")) {
-      function.push_back({"description", *description});
-    }
-    if (const JsonValue* schema = tool.FindSet("input_schema")) {
-      function.push_back({"parameters", *schema});
-    }
-    converted.items.push_back(FunctionTool(std::move(function)));
-  }
-  return converted;
-}
-
-void ReadToolChoice(const JsonValue& choice, ChatRequest* chat) {
-  const std::string type = TextField(choice, "type", "tool_choice");
-  if (type == "any") {
-    chat->tool_choice = ToolChoice::kRequired;
-  } else if (type == "none") {
-    chat->tool_choice = ToolChoice::kNone;
-  } else if (type != "auto" && type != "tool") {
-    Refuse("tool_choice.type", "auto, any, tool or none");
+  for (size_t i = 0; i < messages->items.size(); ++i) {
+    reader.Read(messages->items[i], fmt::format("messages[{}]", i));
   }
 }
 
-void ReadThinking(const RequestFields& fields, const ServedModel& model, ChatRequest* chat) {
-  chat->thinking = !model.effort.empty();
-  chat->effort = model.effort;
-  const JsonValue* thinking = fields.Find("thinking");
-  if (thinking != nullptr && TextField(*thinking, "type", "thinking") == "disabled") {
-    SetEffort("off", "thinking", chat);
-    return;
+void ReadOutputFormat(const RequestFields& fields, ChatRequest* chat) {
+  if (const JsonValue* format = fields.Find("output_format")) {
+    ReadFormat(*format, "output_format", chat);
   }
-  const JsonValue* output = fields.Find("output_config");
-  const JsonValue* effort = output == nullptr ? nullptr : output->FindSet("effort");
-  if (effort != nullptr && effort->is_string()) {
-    SetEffort(effort->text, "output_config.effort", chat);
-  } else if (thinking != nullptr && !chat->thinking) {
-    SetEffort("low", "thinking", chat);
+  const JsonValue* output = fields.Object("output_config");
+  const JsonValue* format = output == nullptr ? nullptr : output->FindSet("format");
+  if (format != nullptr) ReadFormat(*format, "output_config.format", chat);
+}
+
+// Histories are computed as they come. Keeping all thoughts, as Claude Code asks, is just that.
+void NoteEdits(const RequestFields& fields, ChatRequest* chat) {
+  const JsonValue* management = fields.Object("context_management");
+  const JsonValue* edits = management == nullptr ? nullptr : management->FindSet("edits");
+  for (size_t i = 0; edits != nullptr && i < edits->items.size(); ++i) {
+    if (FindText(edits->items[i], "keep") == "all") continue;
+    chat->AddNote("context_management: nothing is removed from the conversation");
   }
 }
 
@@ -152,38 +164,26 @@ void ReadThinking(const RequestFields& fields, const ServedModel& model, ChatReq
 ApiRequest ReadMessagesApi(const JsonValue& body, const ServedModel& model, bool count_only) {
   const RequestFields fields(body);
   ChatRequest chat;
-  const std::string system = TextBlocks(fields.Find("system"), "system");
-  if (!system.empty()) {
-    chat.messages.push_back(Message(ChatRole::kSystem));
-    chat.messages.back().content = {{system, std::nullopt}};
-  }
-  const JsonValue* messages = fields.Find("messages");
-  if (messages == nullptr || !messages->is_array() || messages->items.empty()) {
-    Refuse("messages", "an array of at least one");
-  }
-  for (size_t i = 0; i < messages->items.size(); ++i) {
-    ReadMessage(messages->items[i], "messages[" + std::to_string(i) + "]", &chat);
-  }
-  if (const JsonValue* tools = fields.Find("tools")) {
-    JsonValue converted = ConvertTools(*tools);
-    if (!converted.items.empty()) chat.tools = std::move(converted);
-  }
+  ReadMessages(fields, &chat);
+  CheckFields(Api::kMessages, body, &chat);
+  if (const JsonValue* tools = fields.Find("tools")) ReadTools(*tools, "tools", &chat);
   if (const JsonValue* choice = fields.Find("tool_choice")) ReadToolChoice(*choice, &chat);
   ReadThinking(fields, model, &chat);
-  if (const JsonValue* output = fields.Find("output_config")) {
-    if (const JsonValue* format = output->FindSet("format")) {
-      ReadFormat(*format, "output_config.format", &chat);
-    }
-  }
+  ReadOutputFormat(fields, &chat);
+  NoteIneffective(fields, &chat);
+  NoteEdits(fields, &chat);
+  ContinueLastAnswer(&chat);
 
   ApiRequest request;
-  request.stream = fields.Boolean("stream", false);
-  request.stops = fields.Stops("stop_sequences");
-  request.job.sampling = ReadSampling(fields, model);
-  const auto most = fields.Count("max_tokens", 1, kMaxAnswer);
-  if (!most && !count_only) Refuse("max_tokens", "a number of tokens");
+  ReadGeneration(fields, model, &request);
+  for (std::string& stop : fields.Stops("stop_sequences")) request.stops.push_back(std::move(stop));
+  // 0 computes the prompt alone, so that a later request goes on from it.
+  const auto most = fields.Limit("max_tokens", 0);
+  if (body.Find("max_tokens") == nullptr && !count_only) {
+    Refuse("max_tokens", "a number of tokens, or -1 for no limit");
+  }
   try {
-    FinishChatRequest(chat, most, model, &request);
+    FinishChatRequest(std::move(chat), most, model, &request);
   } catch (const ApiError& error) {
     if (error.code() != "context_length_exceeded") throw;
     // What the clients of this API look for.

@@ -1,10 +1,11 @@
 #include "server/request_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -13,51 +14,90 @@ namespace thimble::server {
 namespace {
 
 constexpr size_t kMaxStops = 16;
-constexpr size_t kMaxFunctionName = 256;
+constexpr size_t kMaxTopK = size_t{1} << 31;
 
-std::string Shown(double number) { return PythonReal(number); }
-
-void CheckFunctionName(const JsonValue& tool, const std::string& path,
-                       std::set<std::string>* names) {
-  if (!tool.is_object()) Refuse(path, "an object");
-  const JsonValue* type = tool.FindSet("type");
-  if (type == nullptr || type->text != "function") Refuse(path + ".type", "\"function\"");
-  const JsonValue* function = tool.FindSet("function");
-  if (function == nullptr || !function->is_object()) Refuse(path + ".function", "an object");
-  const JsonValue* name = function->FindSet("name");
-  const std::string text = name != nullptr && name->is_string() ? name->text : "";
-  const bool valid = !text.empty() && text.size() <= kMaxFunctionName &&
-                     std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
-                     std::ranges::all_of(text, [](unsigned char c) {
-                       return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
-                     });
-  if (!valid) {
-    Refuse(path + ".function.name",
-           "1 to 256 letters, digits, '_', '-' or '.', not beginning with a digit");
-  }
-  if (!names->insert(text).second) Refuse(path + ".function.name", "a name of its own");
+// What a message shows of a value.
+std::string Shown(const JsonValue& value) {
+  constexpr size_t kMaxShown = 60;
+  const std::string text = WriteJson(value, JsonStyle::kPython);
+  return text.size() > kMaxShown ? text.substr(0, kMaxShown) + "..." : text;
 }
 
-void CheckToolArray(const JsonValue& tools, const std::string& path, std::set<std::string>* names) {
-  for (size_t i = 0; i < tools.items.size(); ++i) {
-    CheckFunctionName(tools.items[i], path + "[" + std::to_string(i) + "]", names);
+[[noreturn]] void RefuseValue(const std::string& field, const std::string& expected,
+                              const JsonValue& found) {
+  Refuse(field, fmt::format("{}, found {}", expected, Shown(found)));
+}
+
+bool IsMinusOne(const JsonValue& value) { return FindInteger(value) == -1.0; }
+
+uint64_t ReadSeed(const JsonValue& seed) {
+  const auto number = FindInteger(seed);
+  if (!number || *number < -9.3e18 || *number > 1.85e19) RefuseValue("seed", "an integer", seed);
+  if (*number < 0) return static_cast<uint64_t>(static_cast<int64_t>(*number));
+  // The digits, which a double need not hold.
+  return seed.is_integer() ? std::strtoull(seed.text.c_str(), nullptr, 10)
+                           : static_cast<uint64_t>(*number);
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// {"ID": BIAS, ...}, or [[ID, BIAS], ...].
+std::vector<LogitBias> ReadBias(const JsonValue& field, const ServedModel& model) {
+  const std::string expected =
+      fmt::format("an object from token ids below {} to numbers from -100 to 100",
+                  model.tokenizer->vocab_size());
+  std::vector<LogitBias> biases;
+  const auto add = [&](const std::string& id_text, const JsonValue& bias) {
+    TokenId id = 0;
+    const char* end = id_text.data() + id_text.size();
+    const auto [parsed, error] = std::from_chars(id_text.data(), end, id);
+    const bool valid = error == std::errc() && parsed == end && id < model.tokenizer->vocab_size();
+    if (!valid || !bias.is_number() || std::abs(bias.AsDouble()) > 100) {
+      RefuseValue("logit_bias", expected, field);
+    }
+    biases.push_back({id, static_cast<float>(bias.AsDouble())});
+  };
+  if (!field.is_object() && !field.is_array()) RefuseValue("logit_bias", expected, field);
+  for (const JsonMember& member : field.members) add(member.key, member.value);
+  for (const JsonValue& pair : field.items) {
+    if (pair.items.size() != 2) RefuseValue("logit_bias", expected, field);
+    add(pair.items[0].text, pair.items[1]);
   }
+  return biases;
+}
+
+std::vector<TokenId> ReadStopIds(const RequestFields& fields, const ServedModel& model) {
+  std::vector<TokenId> ids;
+  const JsonValue* field = fields.Find("stop_token_ids");
+  if (field == nullptr) return ids;
+  for (const JsonValue& item : field->items) {
+    const double id = FindInteger(item).value_or(-1);
+    if (!(id >= 0 && id < model.tokenizer->vocab_size())) {
+      RefuseValue("stop_token_ids",
+                  fmt::format("token ids below {}", model.tokenizer->vocab_size()), item);
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  if (!field->is_array() || ids.size() > kMaxStops) {
+    RefuseValue("stop_token_ids", fmt::format("an array of up to {} token ids", kMaxStops), *field);
+  }
+  return ids;
 }
 
 }  // namespace
 
 void Refuse(const std::string& field, const std::string& expected) {
-  throw ApiError(400, field + ": expected " + expected);
+  throw ApiError(400, fmt::format("{}: expected {}", field, expected));
 }
 
-JsonValue FunctionTool(std::vector<JsonMember> members) {
-  JsonValue function;
-  function.kind = JsonValue::Kind::kObject;
-  function.members = std::move(members);
-  JsonValue tool;
-  tool.kind = JsonValue::Kind::kObject;
-  tool.members = {{"type", JsonValue::String("function")}, {"function", std::move(function)}};
-  return tool;
+std::optional<double> FindInteger(const JsonValue& value) {
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.AsDouble();
+  if (!std::isfinite(number) || number != std::trunc(number)) return std::nullopt;
+  return number;
 }
 
 std::optional<double> RequestFields::Number(const std::string& key, double least,
@@ -66,7 +106,7 @@ std::optional<double> RequestFields::Number(const std::string& key, double least
   if (value == nullptr) return std::nullopt;
   const double number = value->is_number() ? value->AsDouble() : std::nan("");
   if (!(number >= least && number <= most)) {
-    Refuse(key, "a number from " + Shown(least) + " to " + Shown(most));
+    RefuseValue(key, fmt::format("a number from {} to {}", least, most), *value);
   }
   return number;
 }
@@ -75,25 +115,41 @@ std::optional<size_t> RequestFields::Count(const std::string& key, size_t least,
                                            size_t most) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  const double number = value->is_integer() ? value->AsDouble() : -1;
+  const double number = FindInteger(*value).value_or(-1);
   if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most))) {
-    Refuse(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
+    RefuseValue(key, fmt::format("an integer from {} to {}", least, most), *value);
   }
   return static_cast<size_t>(number);
+}
+
+std::optional<size_t> RequestFields::Limit(const std::string& key, size_t least) const {
+  const JsonValue* value = Find(key);
+  if (value == nullptr || IsMinusOne(*value)) return std::nullopt;
+  const double number = FindInteger(*value).value_or(-1);
+  if (!(number >= static_cast<double>(least))) {
+    RefuseValue(key, fmt::format("an integer of at least {}, or -1 for no limit", least), *value);
+  }
+  return static_cast<size_t>(std::min(number, static_cast<double>(kMaxAnswer)));
 }
 
 bool RequestFields::Boolean(const std::string& key, bool absent) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return absent;
-  if (!value->is_boolean()) Refuse(key, "true or false");
+  if (!value->is_boolean()) RefuseValue(key, "true or false", *value);
   return value->boolean;
 }
 
 std::string RequestFields::String(const std::string& key) const {
   const JsonValue* value = Find(key);
   if (value == nullptr) return {};
-  if (!value->is_string()) Refuse(key, "a string");
+  if (!value->is_string()) RefuseValue(key, "a string", *value);
   return value->text;
+}
+
+const JsonValue* RequestFields::Object(const std::string& key) const {
+  const JsonValue* value = Find(key);
+  if (value != nullptr && !value->is_object()) RefuseValue(key, "an object", *value);
+  return value;
 }
 
 std::vector<std::string> RequestFields::Stops(const std::string& key) const {
@@ -102,11 +158,12 @@ std::vector<std::string> RequestFields::Stops(const std::string& key) const {
   std::vector<JsonValue> items = value->items;
   if (value->is_string()) items.push_back(*value);
   if ((!value->is_string() && !value->is_array()) || items.size() > kMaxStops) {
-    Refuse(key, "a string, or up to " + std::to_string(kMaxStops) + " of them");
+    Refuse(key, fmt::format("a string, or up to {} of them", kMaxStops));
   }
   std::vector<std::string> stops;
   for (const JsonValue& item : items) {
-    if (!item.is_string()) Refuse(key, "strings");
+    if (item.is_null()) continue;
+    if (!item.is_string()) RefuseValue(key, "strings", item);
     if (!item.text.empty()) stops.push_back(item.text);
   }
   return stops;
@@ -114,108 +171,43 @@ std::vector<std::string> RequestFields::Stops(const std::string& key) const {
 
 SamplingOptions ReadSampling(const RequestFields& fields, const ServedModel& model) {
   SamplingOptions sampling = model.sampling;
-  if (const auto x = fields.Number("temperature", 0, 2)) {
-    sampling.temperature = static_cast<float>(*x);
-  }
+  const auto read = [&](const char* key, double least, double most, float* option) {
+    if (const auto x = fields.Number(key, least, most)) *option = static_cast<float>(*x);
+  };
+  read("temperature", 0, 2, &sampling.temperature);
+  read("min_p", 0, 1, &sampling.min_p);
   if (const auto x = fields.Number("top_p", 0, 1)) {
     // 0 means the likeliest alone, as with other servers.
     sampling.top_p = std::max(static_cast<float>(*x), 1e-6F);
   }
-  if (const auto k = fields.Count("top_k", 0, size_t{1} << 31)) sampling.top_k = *k;
-  if (const auto x = fields.Number("min_p", 0, 1)) sampling.min_p = static_cast<float>(*x);
-  const JsonValue* seed = fields.Find("seed");
-  if (seed != nullptr) {
-    const auto number = fields.Number("seed", -9.3e18, 1.85e19);
-    if (!seed->is_integer()) Refuse("seed", "an integer");
-    sampling.seed = *number < 0 ? static_cast<uint64_t>(static_cast<int64_t>(*number))
-                                : std::strtoull(seed->text.c_str(), nullptr, 10);
-  } else {
-    std::random_device device;
-    sampling.seed = uint64_t{device()} << 32 | device();
+  const JsonValue* top_k = fields.Find("top_k");
+  if (top_k != nullptr && IsMinusOne(*top_k)) {
+    sampling.top_k = 0;
+  } else if (top_k != nullptr) {
+    sampling.top_k = *fields.Count("top_k", 0, kMaxTopK);
   }
+  read("frequency_penalty", -2, 2, &sampling.frequency_penalty);
+  read("presence_penalty", -2, 2, &sampling.presence_penalty);
+  for (const char* key : {"repeat_penalty", "repetition_penalty"}) {
+    read(key, 0.001, 1000, &sampling.repeat_penalty);
+  }
+  if (const JsonValue* bias = fields.Find("logit_bias"))
+    sampling.logit_bias = ReadBias(*bias, model);
+  const JsonValue* seed = fields.Find("seed");
+  sampling.seed = seed == nullptr || IsMinusOne(*seed) ? DrawSeed() : ReadSeed(*seed);
   return sampling;
 }
 
-void SetEffort(const std::string& level, const std::string& field, ChatRequest* request) {
-  static const std::set<std::string> off = {"none", "minimal", "off", "disabled"};
-  request->thinking = !off.contains(level);
-  if (!request->thinking) {
-    request->effort.clear();
-  } else if (level == "low") {
-    request->effort = "low";
-  } else if (level == "medium" || level == "high") {
-    request->effort = "high";
-  } else if (level == "max" || level == "xhigh") {
-    request->effort = "max";
-  } else {
-    Refuse(field, "none, minimal, low, medium, high, xhigh or max, found '" + level + "'");
+void ReadGeneration(const RequestFields& fields, const ServedModel& model, ApiRequest* request) {
+  request->stream = fields.Boolean("stream", false);
+  request->stops = fields.Stops("stop");
+  request->stop_token_ids = ReadStopIds(fields, model);
+  request->job.sampling = ReadSampling(fields, model);
+  request->hide_reasoning = !fields.Boolean("include_reasoning", true);
+  const JsonValue* reasoning = fields.Object("reasoning");
+  if (reasoning != nullptr && RequestFields(*reasoning).Boolean("exclude", false)) {
+    request->hide_reasoning = true;
   }
-}
-
-void CheckTools(const ChatRequest& chat) {
-  std::set<std::string> names;
-  if (chat.tools) CheckToolArray(*chat.tools, "tools", &names);
-  for (size_t i = 0; i < chat.messages.size(); ++i) {
-    const ChatMessage& message = chat.messages[i];
-    const std::string path = "messages[" + std::to_string(i) + "]";
-    if (message.tools) CheckToolArray(*message.tools, path + ".tools", &names);
-    if (message.tools && !TextOf(message.content).empty()) {
-      Refuse(path, "either tools or content, not both");
-    }
-    if (message.role == ChatRole::kTool && message.tool_call_id.empty()) {
-      Refuse(path + ".tool_call_id", "the id of a call");
-    }
-  }
-  if (chat.tool_choice == ToolChoice::kRequired && names.empty()) {
-    Refuse("tools", "at least one, where tool_choice is required");
-  }
-}
-
-void ReadFormat(const JsonValue& format, const std::string& path, ChatRequest* chat) {
-  const JsonValue* type = format.FindSet("type");
-  const std::string kind = type != nullptr && type->is_string() ? type->text : "";
-  if (kind == "json_object") {
-    chat->response_format = ResponseFormat::kJsonObject;
-  } else if (kind == "json_schema") {
-    const JsonValue* schema = format.FindSet("schema");
-    if (schema == nullptr || !schema->is_object()) Refuse(path + ".schema", "an object");
-    chat->response_format = ResponseFormat::kJsonSchema;
-    chat->schema = *schema;
-  } else if (kind != "text") {
-    Refuse(path + ".type", "text, json_object or json_schema");
-  }
-}
-
-void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens,
-                       const ServedModel& model, ApiRequest* request) {
-  if (!model.markup) {
-    throw ApiError(400, "this model knows no chat format; use /v1/completions");
-  }
-  if (chat.messages.empty()) Refuse("messages", "at least one");
-  CheckTools(chat);
-  request->is_chat = true;
-  request->thinking = AnswersInThought(*model.markup, chat);
-  request->tools = chat.tools.has_value() || std::ranges::any_of(chat.messages, [](const auto& m) {
-                     return m.tools.has_value();
-                   });
-  if (chat.tool_choice == ToolChoice::kNone) request->tools = false;
-  request->notes = chat.notes;
-  EncodedPrompt prompt;
-  try {
-    prompt = EncodeChat(*model.tokenizer, chat);
-  } catch (const Error& error) {
-    throw ApiError(400, error.what());
-  }
-  FinishRequest(std::move(prompt.ids), max_tokens, model, request);
-  const bool has_tail =
-      chat.tool_choice != ToolChoice::kAuto || chat.response_format != ResponseFormat::kText;
-  if (chat.response_format != ResponseFormat::kText) {
-    request->job.filter = std::make_shared<TokenFilter>(
-        *model.tokenizer, *model.markup, request->thinking,
-        chat.response_format == ResponseFormat::kJsonObject ? JsonGrammar::AnyObject()
-                                                            : JsonGrammar::FromSchema(chat.schema));
-  }
-  if (has_tail) request->job.cut_at = prompt.history_length;
 }
 
 void FinishRequest(std::vector<TokenId> prompt, std::optional<size_t> max_tokens,
@@ -223,20 +215,22 @@ void FinishRequest(std::vector<TokenId> prompt, std::optional<size_t> max_tokens
   if (prompt.empty()) Refuse("prompt", "at least one token");
   for (const TokenId id : prompt) {
     if (id >= model.tokenizer->vocab_size()) {
-      Refuse("prompt", "ids below " + std::to_string(model.tokenizer->vocab_size()));
+      Refuse("prompt", fmt::format("ids below {}", model.tokenizer->vocab_size()));
     }
   }
   if (prompt.size() >= model.context) {
     throw ApiError(400,
-                   "This model's maximum context length is " + std::to_string(model.context) +
-                       " tokens, but the prompt has " + std::to_string(prompt.size()) +
-                       "; shorten it, or serve with a larger -c",
+                   fmt::format("This model's maximum context length is {} tokens, but the prompt "
+                               "has {}; shorten it, or serve with a larger -c",
+                               model.context, prompt.size()),
                    "context_length_exceeded");
   }
   const size_t room = model.context - prompt.size();
   request->job.max_tokens = std::min(max_tokens.value_or(room), room);
   request->job.prompt = std::move(prompt);
   request->job.stop_ids = model.stop_ids;
+  request->job.stop_ids.insert(request->job.stop_ids.end(), request->stop_token_ids.begin(),
+                               request->stop_token_ids.end());
 }
 
 }  // namespace thimble::server

@@ -15,6 +15,9 @@ inline constexpr size_t kMaxAnswer = size_t{1} << 31;
 /// Throws the ApiError of status 400 that says what `field` was expected to be.
 [[noreturn]] void Refuse(const std::string& field, const std::string& expected);
 
+/// The integer that a number is, also one written as 8.0; nothing for any other value.
+std::optional<double> FindInteger(const JsonValue& value);
+
 /// Fields of a request's body, checked. What is null counts as absent; ApiError of status 400 that
 /// names the field where its type or range is wrong.
 class RequestFields {
@@ -23,9 +26,14 @@ class RequestFields {
 
   const JsonValue* Find(const std::string& key) const { return body_.FindSet(key); }
   std::optional<double> Number(const std::string& key, double least, double most) const;
+  /// An integer, also written as 8.0.
   std::optional<size_t> Count(const std::string& key, size_t least, size_t most) const;
+  /// The same without an upper bound; -1, which means no limit, counts as absent.
+  std::optional<size_t> Limit(const std::string& key, size_t least) const;
   bool Boolean(const std::string& key, bool absent) const;
   std::string String(const std::string& key) const;
+  /// An object; null where it is absent.
+  const JsonValue* Object(const std::string& key) const;
   /// A string, or an array of a few.
   std::vector<std::string> Stops(const std::string& key) const;
 
@@ -33,30 +41,34 @@ class RequestFields {
   const JsonValue& body_;
 };
 
-/// temperature, top_p, top_k, min_p, seed; others as the model serves them. Without a seed one is
-/// drawn.
+/// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed; others as the model serves
+/// them. Without a seed one is drawn.
 SamplingOptions ReadSampling(const RequestFields& fields, const ServedModel& model);
 
-/// Sets thinking and effort from a level: none, minimal, off, disabled; low; medium and high; xhigh
-/// and max.
-void SetEffort(const std::string& level, const std::string& field, ChatRequest* request);
+/// stream, stop, stop_token_ids, sampling and include_reasoning: fields of every API of chat.
+void ReadGeneration(const RequestFields& fields, const ServedModel& model, ApiRequest* request);
+
+/// Notes on fields of every API of chat that are accepted and have no effect.
+void NoteIneffective(const RequestFields& fields, ChatRequest* chat);
 
 /// Sets the response format from {"type": "json_schema", "schema": ...}, json_object or text: where
 /// newer APIs than chat's keep it, as the field `path`.
 void ReadFormat(const JsonValue& format, const std::string& path, ChatRequest* chat);
 
-/// What the APIs of chat share: encodes the conversation, bounds the answer by the context.
-/// `max_tokens` absent: what the context has room for.
-void FinishChatRequest(const ChatRequest& chat, std::optional<size_t> max_tokens,
-                       const ServedModel& model, ApiRequest* request);
+/// Removes lines such as "x-anthropic-billing-header: ...; cch=..." from the beginning of a system
+/// text, with a note. Claude Code writes them for Anthropic's accounts; they differ from request to
+/// request, so that no prompt would go on from the one before.
+void DropAttribution(std::string* text, ChatRequest* chat);
+
+/// Sets continue_last where the conversation ends with an answer; an empty one is left out.
+void ContinueLastAnswer(ChatRequest* chat);
+
+/// What the APIs of chat share: checks and encodes the conversation, bounds the answer by the
+/// context. `max_tokens` absent: what the context has room for.
+void FinishChatRequest(ChatRequest chat, std::optional<size_t> max_tokens, const ServedModel& model,
+                       ApiRequest* request);
 /// The same for a prompt of ids.
 void FinishRequest(std::vector<TokenId> prompt, std::optional<size_t> max_tokens,
                    const ServedModel& model, ApiRequest* request);
-
-/// A tool as OpenAI's chat has it, which is what the model was trained on: a function of `members`.
-JsonValue FunctionTool(std::vector<JsonMember> members);
-
-/// ApiError unless every tool is a function with a valid name of its own.
-void CheckTools(const ChatRequest& chat);
 
 }  // namespace thimble::server

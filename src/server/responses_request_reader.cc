@@ -1,77 +1,61 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include "chat/content_reader.h"
 #include "server/api.h"
+#include "server/field_policy.h"
 #include "server/request_fields.h"
-#include "server/sse.h"
+#include "server/thinking_fields.h"
+#include "server/tool_reader.h"
 
-// OpenAI's /v1/responses, without a store: each request brings its whole conversation. Clients send
-// a thought back as the encrypted_content that they had asked for, where there is one, and drop its
-// text.
+// Requests of OpenAI's /v1/responses, without a store: each brings its whole conversation. Clients
+// send a thought back as the encrypted_content that they had asked for, where there is one, and
+// drop its text.
 
 namespace thimble::server {
 namespace {
 
 constexpr const char* kEncrypted = "reasoning.encrypted_content";
+constexpr std::string_view kCall = "_call";
+constexpr std::string_view kOutput = "_call_output";
 
-std::string OptionalText(const JsonValue& object, const std::string& key) {
-  const JsonValue* value = object.FindSet(key);
-  return value != nullptr && value->is_string() ? value->text : std::string();
-}
-
-std::string PartsText(const JsonValue* content, const std::string& path) {
-  if (content == nullptr) return {};
-  if (content->is_string()) return content->text;
-  if (!content->is_array()) Refuse(path, "a string or parts");
-  std::string text;
-  for (const JsonValue& part : content->items) {
-    const std::string type = OptionalText(part, "type");
-    if (type == "input_image" || type == "input_file") {
-      Refuse(path, "text; images are not supported: vision is not built yet");
-    }
-    text += OptionalText(part, "text");
-  }
-  return text;
-}
-
-ChatMessage TextMessage(ChatRole role, std::string text) {
+ChatMessage NewMessage(ChatRole role, std::vector<ContentPart> content) {
   ChatMessage message;
   message.role = role;
-  message.content = {{std::move(text), std::nullopt}};
+  message.content = std::move(content);
   return message;
-}
-
-std::string ThoughtText(const JsonValue& item, const std::string& path) {
-  std::string text = PartsText(item.FindSet("content"), path + ".content");
-  const std::string encrypted = OptionalText(item, "encrypted_content");
-  if (!text.empty() || !encrypted.starts_with(kThoughtMark)) return text;
-  return encrypted.substr(kThoughtMark.size());
 }
 
 // Items become messages; a thought, an answer and its calls in a row are one message.
 class InputReader {
  public:
-  explicit InputReader(ChatRequest* chat) : chat_(chat) {}
+  explicit InputReader(ChatRequest* chat) : chat_(chat), content_(chat) {}
 
   void Read(const JsonValue& item, const std::string& path) {
     if (!item.is_object()) Refuse(path, "an object");
-    const std::string type = OptionalText(item, "type");
+    const std::string type = FindText(item, "type");
+    ended_ = FindText(item, "status") == "completed";
     if (type == "reasoning") {
       Answer().reasoning += ThoughtText(item, path);
-    } else if (type == "function_call") {
-      ReadCall(item, path);
-    } else if (type == "function_call_output") {
-      ChatMessage result =
-          TextMessage(ChatRole::kTool, PartsText(item.FindSet("output"), path + ".output"));
-      result.tool_call_id = OptionalText(item, "call_id");
-      Add(std::move(result));
     } else if (type.empty() || type == "message") {
       ReadMessage(item, path);
+    } else if (type.ends_with(kOutput)) {
+      ReadOutput(item, path);
+    } else if (type.ends_with(kCall)) {
+      ReadCall(item, type, path);
+    } else if (type == "item_reference") {
+      throw ApiError(400, path + ": items are not stored; send the item itself");
     } else {
-      Refuse(path + ".type", "message, reasoning, function_call or function_call_output");
+      chat_->AddNote(fmt::format("an item of type {} was left out", type));
     }
   }
+
+  /// Whether the latest item said that it was whole.
+  bool ended() const { return ended_; }
 
  private:
   void Add(ChatMessage message) {
@@ -79,51 +63,79 @@ class InputReader {
     answering_ = false;
   }
   ChatMessage& Answer() {
-    if (!answering_) Add(TextMessage(ChatRole::kAssistant, ""));
+    if (!answering_) Add(NewMessage(ChatRole::kAssistant, {}));
     answering_ = true;
     return chat_->messages.back();
   }
+
+  std::string ThoughtText(const JsonValue& item, const std::string& path) {
+    std::string text = content_.ReadText(item.FindSet("content"), path + ".content");
+    const std::string encrypted = FindText(item, "encrypted_content");
+    if (!text.empty()) return text;
+    if (encrypted.starts_with(kThoughtMark)) return encrypted.substr(kThoughtMark.size());
+    if (!encrypted.empty()) chat_->AddNote("a thought that another server encrypted was left out");
+    return content_.ReadText(item.FindSet("summary"), path + ".summary");
+  }
+
   void ReadMessage(const JsonValue& item, const std::string& path) {
-    const std::string role = OptionalText(item, "role");
-    const std::string text = PartsText(item.FindSet("content"), path + ".content");
+    const std::string role = FindText(item, "role");
+    std::vector<ContentPart> content = content_.Read(item.FindSet("content"), path + ".content");
     if (role == "assistant") {
-      Answer().content.push_back({text, std::nullopt});
+      for (ContentPart& part : content) Answer().content.push_back(std::move(part));
     } else if (role == "user") {
-      Add(TextMessage(ChatRole::kUser, text));
+      Add(NewMessage(ChatRole::kUser, std::move(content)));
     } else if (role == "system" || role == "developer") {
-      Add(TextMessage(ChatRole::kSystem, text));
+      Add(NewMessage(ChatRole::kSystem, std::move(content)));
     } else {
       Refuse(path + ".role", "user, assistant, system or developer");
     }
   }
-  void ReadCall(const JsonValue& item, const std::string& path) {
-    ToolCall call = {OptionalText(item, "call_id"), OptionalText(item, "name"), {}, {}};
-    if (call.name.empty()) Refuse(path + ".name", "the name of a function");
+
+  // function_call and custom_tool_call have names; others, such as local_shell_call and
+  // web_search_call, are called by their type. Of some the item holds the result, too.
+  void ReadCall(const JsonValue& item, const std::string& type, const std::string& path) {
+    ToolCall call;
+    call.id = CallId(item);
+    call.name = FindText(item, "name");
+    if (call.name.empty() && type == "function_call") Refuse(path + ".name", "a function's name");
+    if (call.name.empty()) call.name = type.substr(0, type.size() - kCall.size());
     if (const JsonValue* arguments = item.FindSet("arguments")) {
-      ReadToolArguments(*arguments, path + ".arguments", &call);
+      ReadToolArguments(*arguments, &call);
+    } else if (const JsonValue* input = item.FindSet("input")) {
+      call.arguments = {{"input", *input}};
+    } else if (const JsonValue* action = item.FindSet("action")) {
+      ReadToolArguments(*action, &call);
     }
+    ChatMessage result;
+    const JsonValue* output = item.FindSet("output");
+    if (output != nullptr) result = ResultOf(call.id, *output, path + ".output");
     Answer().tool_calls.push_back(std::move(call));
+    if (output != nullptr) Add(std::move(result));
+  }
+
+  void ReadOutput(const JsonValue& item, const std::string& path) {
+    const std::string id = FindText(item, "call_id");
+    if (id.empty()) Refuse(path + ".call_id", "the id of a call");
+    const JsonValue* output = item.FindSet("output");
+    Add(ResultOf(id, output == nullptr ? JsonValue() : *output, path + ".output"));
+  }
+
+  ChatMessage ResultOf(const std::string& id, const JsonValue& output, const std::string& path) {
+    ChatMessage result = NewMessage(ChatRole::kTool, content_.Read(&output, path));
+    result.tool_call_id = id;
+    return result;
+  }
+
+  static std::string CallId(const JsonValue& item) {
+    const std::string id = FindText(item, "call_id");
+    return id.empty() ? FindText(item, "id") : id;
   }
 
   ChatRequest* chat_;
+  ContentReader content_;
   bool answering_ = false;  // the last message is an answer that may go on
+  bool ended_ = false;
 };
-
-// Tools of other kinds (a client's web search, say) are left out: the model cannot use them.
-JsonValue ConvertTools(const JsonValue& tools) {
-  if (!tools.is_array()) Refuse("tools", "an array");
-  JsonValue converted;
-  converted.kind = JsonValue::Kind::kArray;
-  for (const JsonValue& tool : tools.items) {
-    if (OptionalText(tool, "type") != "function") continue;
-    std::vector<JsonMember> function;
-    for (const char* key : {"name", "description", "parameters"}) {
-      if (const JsonValue* value = tool.FindSet(key)) function.push_back({key, *value});
-    }
-    converted.items.push_back(FunctionTool(std::move(function)));
-  }
-  return converted;
-}
 
 bool WantsEncrypted(const RequestFields& fields) {
   const JsonValue* include = fields.Find("include");
@@ -133,56 +145,63 @@ bool WantsEncrypted(const RequestFields& fields) {
                              [](const JsonValue& item) { return item.text == kEncrypted; });
 }
 
+void ReadInstructions(const RequestFields& fields, ChatRequest* chat) {
+  ContentReader content(chat);
+  const JsonValue* instructions = fields.Find("instructions");
+  if (instructions == nullptr) return;
+  if (instructions->is_array()) {
+    InputReader reader(chat);
+    for (size_t i = 0; i < instructions->items.size(); ++i) {
+      reader.Read(instructions->items[i], fmt::format("instructions[{}]", i));
+    }
+    return;
+  }
+  const std::string text = fields.String("instructions");
+  if (!text.empty())
+    chat->messages.push_back(NewMessage(ChatRole::kSystem, {{text, std::nullopt}}));
+}
+
 void ReadInput(const JsonValue* input, ChatRequest* chat) {
   if (input != nullptr && input->is_string()) {
-    chat->messages.push_back(TextMessage(ChatRole::kUser, input->text));
-  } else if (input != nullptr && input->is_array()) {
-    InputReader reader(chat);
-    for (size_t i = 0; i < input->items.size(); ++i) {
-      reader.Read(input->items[i], "input[" + std::to_string(i) + "]");
-    }
-  } else {
-    Refuse("input", "a string or items");
+    chat->messages.push_back(NewMessage(ChatRole::kUser, {{input->text, std::nullopt}}));
+    return;
   }
+  if (input == nullptr || !input->is_array()) Refuse("input", "a string or items");
+  InputReader reader(chat);
+  for (size_t i = 0; i < input->items.size(); ++i) {
+    reader.Read(input->items[i], fmt::format("input[{}]", i));
+  }
+  if (!reader.ended()) ContinueLastAnswer(chat);
+}
+
+void ReadText(const RequestFields& fields, ChatRequest* chat) {
+  const JsonValue* text = fields.Object("text");
+  if (text == nullptr) return;
+  if (const JsonValue* format = text->FindSet("format")) ReadFormat(*format, "text.format", chat);
+  if (text->FindSet("verbosity") != nullptr) chat->AddNote("text.verbosity has no effect");
 }
 
 }  // namespace
 
 ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
   const RequestFields fields(body);
-  if (!fields.String("previous_response_id").empty()) {
-    throw ApiError(400, "previous_response_id: responses are not stored; send the conversation");
-  }
   ChatRequest chat;
-  const std::string instructions = fields.String("instructions");
-  if (!instructions.empty()) {
-    chat.messages.push_back(TextMessage(ChatRole::kSystem, instructions));
-  }
+  CheckFields(Api::kResponses, body, &chat);
+  ReadInstructions(fields, &chat);
   ReadInput(fields.Find("input"), &chat);
-  if (const JsonValue* tools = fields.Find("tools")) {
-    JsonValue converted = ConvertTools(*tools);
-    if (!converted.items.empty()) chat.tools = std::move(converted);
+  if (const JsonValue* tools = fields.Find("tools")) ReadTools(*tools, "tools", &chat);
+  if (const JsonValue* choice = fields.Find("tool_choice")) ReadToolChoice(*choice, &chat);
+  ReadThinking(fields, model, &chat);
+  ReadText(fields, &chat);
+  NoteIneffective(fields, &chat);
+  if (fields.Count("top_logprobs", 0, kMaxAnswer).value_or(0) > 0) {
+    throw ApiError(400, "top_logprobs: not supported here; use /v1/chat/completions");
   }
-  if (const JsonValue* choice = fields.Find("tool_choice"); choice != nullptr) {
-    if (choice->text == "none") chat.tool_choice = ToolChoice::kNone;
-    if (choice->text == "required") chat.tool_choice = ToolChoice::kRequired;
-  }
-  chat.thinking = !model.effort.empty();
-  chat.effort = model.effort;
-  if (const JsonValue* reasoning = fields.Find("reasoning")) {
-    const std::string effort = OptionalText(*reasoning, "effort");
-    if (!effort.empty()) SetEffort(effort, "reasoning.effort", &chat);
-  }
-  if (const JsonValue* text = fields.Find("text")) {
-    if (const JsonValue* format = text->FindSet("format")) {
-      ReadFormat(*format, "text.format", &chat);
-    }
-  }
+
   ApiRequest request;
   request.encrypted_reasoning = WantsEncrypted(fields);
-  request.stream = fields.Boolean("stream", false);
-  request.job.sampling = ReadSampling(fields, model);
-  FinishChatRequest(chat, fields.Count("max_output_tokens", 1, kMaxAnswer), model, &request);
+  ReadGeneration(fields, model, &request);
+  FinishChatRequest(std::move(chat), fields.Limit("max_output_tokens", 1), model, &request);
   return request;
 }
 

@@ -52,6 +52,24 @@ TEST(JsonValueTest, EscapesOnlyWhatItMust) {
             "\"a\\\"\\\\/\\b\\f\\n\\r\\t\\u0001\x7f\u00e9\u20ac\"");
 }
 
+TEST(JsonValueTest, HalfACharacterBecomesTheReplacementCharacter) {
+  const std::pair<const char*, const char*> texts[] = {
+      {R"("a\ud83d")", "a\ufffd"},
+      {R"("\udE00b")", "\ufffdb"},
+      {R"("\ud83d\ud83d\ude00")", "\ufffd\U0001F600"},
+      {R"("\uD83D\uDE00")", "\U0001F600"},
+      {R"("\ud83d\n")", "\ufffd\n"},
+      {R"("\ud83dx")", "\ufffdx"},
+      {R"("\\ud83d")", "\\ud83d"},
+  };
+  for (const auto& [json, text] : texts) EXPECT_EQ(ParseJson(json).text, text) << json;
+  EXPECT_EQ(ParseJson(R"({"\udfff": 1})").members[0].key, "\ufffd");
+  EXPECT_FALSE(IsJson(R"("\ud83d")"));
+  EXPECT_FALSE(IsJson(R"("\ud83")"));
+  ExpectError(ErrorCode::kUsage, {"JSON"}, [] { ParseJson(R"("\ud83")"); });
+  ExpectError(ErrorCode::kUsage, {"JSON"}, [] { ParseJson("\"\\"); });
+}
+
 TEST(JsonValueTest, SortsKeysAtEveryDepth) {
   EXPECT_EQ(
       WriteJson(ParseJson(R"({"é":1,"b":[{"z":1,"a":null}],"B":true})"), JsonStyle::kCompactSorted),
