@@ -37,12 +37,14 @@ struct BenchOptions {
   bool json = false;
 };
 
+bool GoOn() { return !Interrupted(); }
+
 // Ends a sweep as soon as the user wants that.
 struct UntilInterrupted final : Session::Observer {
   bool OnLayer(size_t) override { return Continue(); }
-  bool Continue() override { return !Interrupted(); }
+  bool Continue() override { return GoOn(); }
   void OnProgress(size_t, size_t) override {}
-  bool OnPause() override { return !Interrupted(); }
+  bool OnPause() override { return GoOn(); }
 };
 
 class Bench {
@@ -102,6 +104,7 @@ class Bench {
   void Drive() {
     const PlannedModel model = PlannedModel::FromDirectory(ModelOrEmbedded(options_.model.model));
     DriveBenchOptions drive;
+    drive.go_on = GoOn;
     drive.files = model.files;
     uint64_t bytes = 0;
     for (const auto& file : drive.files) bytes += std::filesystem::file_size(file);
@@ -121,7 +124,7 @@ class Bench {
     Within([&](MemoryBudget& budget) {
       {
         Buffer scratch(budget, "drive probe", kProbeReadBytes);
-        file.Fill(kProbeFileBytes, {scratch.data(), scratch.bytes()});
+        file.Fill(kProbeFileBytes, {scratch.data(), scratch.bytes()}, GoOn);
       }
       drive.files = {file.path()};
       drive.random_bytes = kUsualExpertBytes;
@@ -148,12 +151,10 @@ class Bench {
       KernelBenchOptions kernels;
       kernels.num_threads = threads_;
       kernels.bytes = KernelBytes(budget);
+      kernels.go_on = GoOn;
       report_.Begin("kernels", fmt::format("{}, {} of weights, states or latents",
                                            BestKernels().simd, FormatBytes(kernels.bytes)));
-      BenchKernels(kernels, budget, [&](const Measurement& one) {
-        report_.Add(one);
-        if (Interrupted()) throw Error(ErrorCode::kInterrupted, "");
-      });
+      BenchKernels(kernels, budget, [&](const Measurement& one) { report_.Add(one); });
     });
   }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "memory/process_memory.h"
+#include "terminal/interrupt.h"
 #include "terminal/output.h"
 
 namespace thimble::cli {
@@ -24,6 +25,7 @@ constexpr uint64_t kMaxTextBytes = kGiB;
 class LoadProgress {
  public:
   void operator()(const char* what, uint64_t done, uint64_t total) {
+    if (Interrupted()) throw Error(ErrorCode::kInterrupted, "stopped while the model was opened");
     if (line_ == nullptr || what_ != what) {
       what_ = what;
       line_ = std::make_shared<ProgressLine>();

@@ -17,6 +17,8 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/start_thread.h"
+#include "io/device_reads.h"
 #include "io/file.h"
 
 namespace thimble {
@@ -77,8 +79,15 @@ class Reading {
   void Run() {
     start_ = Clock::now();
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < kProbeReads; ++i) {
-      threads.emplace_back([this, i] { Work(scratch_.subspan(i * kProbeReadBytes).data()); });
+    try {
+      for (size_t i = 0; i < kProbeReads; ++i) {
+        threads.push_back(StartThread("a thread that measures the drive", [this, i] {
+          Work(scratch_.subspan(i * kProbeReadBytes).data());
+        }));
+      }
+    } catch (...) {
+      for (std::thread& thread : threads) thread.join();
+      throw;
     }
     for (std::thread& thread : threads) thread.join();
     seconds_ = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -152,6 +161,7 @@ DriveProbe Probe(const std::vector<File>& files, const std::vector<Descriptor>& 
     return pages;
   };
   const uint64_t before = cached();
+  const DeviceWatch watch;
   Reading reading(extents, scratch);
   reading.Run();
   if (reading.error() == EINVAL) return Refuse("the file system takes no direct reads");
@@ -166,6 +176,8 @@ DriveProbe Probe(const std::vector<File>& files, const std::vector<Descriptor>& 
   }
   DriveProbe probe;
   probe.read_bytes = reading.num_read() * kProbeReadBytes;
+  const std::string obstacle = watch.Obstacle(probe.read_bytes);
+  if (!obstacle.empty()) return Refuse(obstacle);
   probe.seconds = reading.seconds();
   probe.bytes_per_s = static_cast<double>(probe.read_bytes) / probe.seconds;
   return probe;
@@ -181,7 +193,9 @@ DriveProbe ProbeFiles(const std::vector<File>& files, std::span<std::byte> scrat
     // By way of the open file, which may have no name.
     const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor());
     direct.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
-    if (direct.back().number() < 0) return Refuse("the file system takes no direct reads");
+    if (direct.back().number() >= 0) continue;
+    return Refuse(errno == ENOENT ? "/proc is not mounted, by way of which files are opened"
+                                  : "the file system takes no direct reads");
   }
   return Probe(files, direct, scratch);
 }
@@ -240,10 +254,14 @@ ProbeFile::~ProbeFile() { ::close(descriptor_); }
 
 bool ProbeFile::LivesInMemory() const { return thimble::LivesInMemory(descriptor_); }
 
-void ProbeFile::Fill(uint64_t bytes, std::span<std::byte> scratch) {
+void ProbeFile::Fill(uint64_t bytes, std::span<std::byte> scratch,
+                     const std::function<bool()>& go_on) {
   THIMBLE_CHECK(scratch.size() >= kProbeReadBytes);
   const auto part = scratch.first(kProbeReadBytes);
   for (uint64_t at = 0; at < bytes; at += part.size()) {
+    if (go_on && !go_on()) {
+      throw Error(ErrorCode::kInterrupted, "stopped while a probe file was written");
+    }
     FillRandomly(part, at + 1);
     WriteAll(descriptor_, part, folder_);
   }

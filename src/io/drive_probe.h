@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,9 +33,9 @@ inline constexpr uint64_t kLeastProbeBytes = uint64_t{16} << 20;
 /// Reads from `files`, spread over all they hold, past the page cache (O_DIRECT) for a second or
 /// until each part was read once. `scratch` has kProbeScratchBytes, aligned to 4096. Says in
 /// `obstacle` where the files hold less than kLeastProbeBytes, where the file system keeps its
-/// files in memory or takes no O_DIRECT, and where the kernel served or kept the reads in its page
-/// cache in spite of it. Error(kBadModel) where a file cannot be opened, Error(kRuntime) where a
-/// read fails.
+/// files in memory or takes no O_DIRECT, and where, in spite of it, the kernel kept the reads in
+/// its page cache or the drive delivered less than was read (DeviceWatch). Error(kBadModel) where a
+/// file cannot be opened, Error(kRuntime) where a read fails.
 DriveProbe ProbeDrive(const std::vector<std::filesystem::path>& files,
                       std::span<std::byte> scratch);
 
@@ -51,8 +52,10 @@ class ProbeFile {
   /// Whether its file system keeps it in memory, and it says nothing about a drive.
   bool LivesInMemory() const;
   /// Writes `bytes` of random content, rounded up to whole reads of a probe, to the drive and out
-  /// of the page cache. `scratch` has kProbeReadBytes. Error(kRuntime) where that cannot be done.
-  void Fill(uint64_t bytes, std::span<std::byte> scratch);
+  /// of the page cache. `scratch` has kProbeReadBytes. Error(kRuntime) where that cannot be done,
+  /// Error(kInterrupted) once `go_on`, asked before each piece, says no.
+  void Fill(uint64_t bytes, std::span<std::byte> scratch,
+            const std::function<bool()>& go_on = nullptr);
   /// By which this process can open it.
   std::filesystem::path path() const;
 

@@ -8,6 +8,7 @@
 #include "base/byte_size.h"
 #include "base/checked_math.h"
 #include "base/error.h"
+#include "io/device_reads.h"
 #include "io/drive_probe.h"
 #include "io/file.h"
 #include "io/file_reader.h"
@@ -27,10 +28,16 @@ struct Place {
   uint64_t offset;
 };
 
+struct DriveRate {
+  double bytes_per_s;
+  std::string obstacle;  // why it is not the drive's; empty where it is
+};
+
 class DriveBench {
  public:
   DriveBench(const DriveBenchOptions& options, FileReader& reader, MemoryBudget& budget)
-      : reader_(reader),
+      : options_(options),
+        reader_(reader),
         random_bytes_(RoundUp<uint64_t>(options.random_bytes, BlockReader::kAlignment)),
         buffer_(budget, "reads to measure by", kSlots * SlotBytes()) {
     for (const auto& path : options.files) files_.push_back(File::Open(path));
@@ -67,7 +74,7 @@ class DriveBench {
   }
 
   // Bytes a second of reads one after the other, from where the last call ended.
-  double Sequential(std::chrono::milliseconds time) {
+  DriveRate Sequential(std::chrono::milliseconds time) {
     return Rate(time, kBlockBytes, [&] {
       if (next_.offset >= files_[next_.file].size()) {
         next_ = {static_cast<uint32_t>((next_.file + 1) % files_.size()), 0};
@@ -77,7 +84,7 @@ class DriveBench {
       return place;
     });
   }
-  double Random(std::chrono::milliseconds time) {
+  DriveRate Random(std::chrono::milliseconds time) {
     return Rate(time, random_bytes_, [&] { return RandomPlace(random_bytes_); });
   }
 
@@ -97,6 +104,7 @@ class DriveBench {
 
   // Returns the bytes that will come.
   uint64_t Start(size_t slot, const Place& place, uint64_t bytes) {
+    ThrowIfStopped();
     const uint64_t needed = Available(place, bytes);
     const ReadRequest request = {.file = place.file,
                                  .offset = place.offset,
@@ -109,7 +117,8 @@ class DriveBench {
 
   // All slots have a read under way until the time is over; what was started then counts, too.
   template <typename NextPlace>
-  double Rate(std::chrono::milliseconds time, uint64_t bytes, const NextPlace& next_place) {
+  DriveRate Rate(std::chrono::milliseconds time, uint64_t bytes, const NextPlace& next_place) {
+    const DeviceWatch watch;
     const auto start = Clock::now();
     uint64_t sum = 0;
     for (size_t i = 0; i < kSlots; ++i) sum += Start(i, next_place(), bytes);
@@ -118,9 +127,17 @@ class DriveBench {
       sum += Start(i, next_place(), bytes);
     }
     for (ReadBatch& slot : slots_) slot.Await();
-    return static_cast<double>(sum) / std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return {static_cast<double>(sum) / seconds, watch.Obstacle(sum)};
   }
 
+  void ThrowIfStopped() const {
+    if (options_.go_on && !options_.go_on()) {
+      throw Error(ErrorCode::kInterrupted, "stopped while the drive was measured");
+    }
+  }
+
+  const DriveBenchOptions& options_;
   FileReader& reader_;
   const uint64_t random_bytes_;
   Buffer buffer_;
@@ -147,8 +164,13 @@ DriveBenchReport BenchDrive(const DriveBenchOptions& options, MemoryBudget& budg
     const DriveProbe probe = ProbeDrive(options.files, scratch_bytes);
     if (!probe.bytes_per_s) return {reader->Describe(), probe.obstacle};
     limits.push_back(*probe.bytes_per_s);
-    sequential.push_back(bench.Sequential(options.time));
-    random.push_back(bench.Random(options.time));
+    const DriveRate in_order = bench.Sequential(options.time);
+    const DriveRate anywhere = bench.Random(options.time);
+    for (const DriveRate& rate : {in_order, anywhere}) {
+      if (!rate.obstacle.empty()) return {reader->Describe(), rate.obstacle};
+    }
+    sequential.push_back(in_order.bytes_per_s);
+    random.push_back(anywhere.bytes_per_s);
   }
   const double limit = SpreadOf(limits).median;
   sink({"sequential reads", Unit::kBytes, 1, SpreadOf(sequential), limit});

@@ -16,6 +16,8 @@ struct DriveBenchOptions {
   uint64_t random_bytes = 0;
   size_t rounds = 3;
   std::chrono::milliseconds time{500};  // of each figure, in every round
+  /// Asked before each read. False: Error(kInterrupted).
+  std::function<bool()> go_on = nullptr;
 };
 
 struct DriveBenchReport {
@@ -27,8 +29,9 @@ struct DriveBenchReport {
 /// trunk, and at random places, as it reads experts; beside what plain direct reads from as many
 /// threads as there are reads in flight get from the same files (ProbeDrive). What the reader
 /// brings is compared with plain buffered reads first: Error(kRuntime) where it differs. Where the
-/// page cache cannot be kept out, nothing is measured, and the report says why. Memory is charged
-/// to `budget`: four blocks of 8 MiB or of the random reads' size, and 16 MiB.
+/// page cache cannot be kept out, or the drive delivers less than was read, nothing is measured,
+/// and the report says why. Memory is charged to `budget`: four blocks of 8 MiB or of the random
+/// reads' size, and 16 MiB.
 DriveBenchReport BenchDrive(const DriveBenchOptions& options, MemoryBudget& budget,
                             const MeasurementSink& sink);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "base/error.h"
 #include "measure/mixer_trial.h"
 #include "measure/product_trial.h"
 
@@ -107,6 +108,9 @@ class KernelBench {
     std::vector<double> rates;
     std::vector<double> limits;
     for (size_t round = 0; round < options_.rounds; ++round) {
+      if (options_.go_on && !options_.go_on()) {
+        throw Error(ErrorCode::kInterrupted, "stopped while kernels were measured");
+      }
       limits.push_back(limit());
       rates.push_back(rate());
     }

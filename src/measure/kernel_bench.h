@@ -19,6 +19,8 @@ struct KernelBenchOptions {
   size_t rounds = 5;
   /// Of each figure and of the machine's limit, in every round.
   std::chrono::milliseconds time{15};
+  /// Asked before each figure. False: Error(kInterrupted).
+  std::function<bool()> go_on = nullptr;
 };
 
 /// What is needed beside the memory that the kernels pass over.

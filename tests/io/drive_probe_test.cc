@@ -39,6 +39,23 @@ TEST_F(DriveProbeTest, FilesAreMeasuredOrRefused) {
   EXPECT_FALSE(probe.too_small);
 }
 
+// O_DIRECT is taken, and no drive is asked.
+TEST_F(DriveProbeTest, HolesSayNothingOfADrive) {
+  WriteText(dir_ / "holes", "");
+  std::filesystem::resize_file(dir_ / "holes", 16 * kProbeReadBytes);
+  const DriveProbe probe = ProbeDrive({dir_ / "holes"}, scratch());
+  EXPECT_FALSE(probe.bytes_per_s.has_value());
+  EXPECT_THAT(probe.obstacle, testing::Not(testing::IsEmpty()));
+}
+
+TEST_F(DriveProbeTest, FillingStopsWhenToldTo) {
+  ProbeFile file(dir_.path());
+  size_t asked = 0;
+  ExpectError(ErrorCode::kInterrupted, {"stopped"},
+              [&] { file.Fill(uint64_t{1} << 40, scratch(), [&] { return ++asked < 3; }); });
+  EXPECT_EQ(asked, 3U);
+}
+
 TEST_F(DriveProbeTest, SmallFilesSayNothingOfADrive) {
   WriteText(dir_ / "a", std::string(kProbeReadBytes, 'a'));
   const DriveProbe probe = ProbeDrive({dir_ / "a"}, scratch());

@@ -21,13 +21,13 @@
 namespace thimble {
 namespace {
 
-constexpr size_t kAlign = BlockReader::kAlignment;
+constexpr size_t kAligned = BlockReader::kAlignment;
 
 class ReaderContractTest : public testing::TestWithParam<ReaderKind> {
  protected:
   // Sizes on, before and after a multiple of the alignment.
   ReaderContractTest() {
-    for (const size_t size : {40 * kAlign, 25 * kAlign + 1, 30 * kAlign - 1, size_t{5}}) {
+    for (const size_t size : {40 * kAligned, 25 * kAligned + 1, 30 * kAligned - 1, size_t{5}}) {
       std::string bytes(size, '\0');
       for (char& byte : bytes) byte = static_cast<char>(random_());
       paths_.push_back(dir_ / ("file" + std::to_string(paths_.size())));
@@ -50,16 +50,16 @@ class ReaderContractTest : public testing::TestWithParam<ReaderKind> {
     ReadRequest read;
     read.file = static_cast<uint32_t>(Below(paths_.size()));
     const size_t size = contents_[read.file].size();
-    read.offset = Below((size + kAlign - 1) / kAlign) * kAlign;
-    const size_t wanted = 1 + Below(8 * kAlign);
+    read.offset = Below((size + kAligned - 1) / kAligned) * kAligned;
+    const size_t wanted = 1 + Below(8 * kAligned);
     read.needed_bytes = std::min<size_t>(wanted, size - read.offset);
-    read.bytes = (read.needed_bytes + kAlign - 1) / kAlign * kAlign;
+    read.bytes = (read.needed_bytes + kAligned - 1) / kAligned * kAligned;
     return read;
   }
 
   // With memory for it, one page more than it may write.
   ReadRequest WithMemory(ReadRequest read) {
-    read.out = memory_.emplace_back(read.bytes + kAlign).data();
+    read.out = memory_.emplace_back(read.bytes + kAligned).data();
     return read;
   }
 
@@ -67,7 +67,7 @@ class ReaderContractTest : public testing::TestWithParam<ReaderKind> {
     EXPECT_EQ(std::memcmp(read.out, contents_[read.file].data() + read.offset, read.needed_bytes),
               0)
         << read.needed_bytes << " bytes at " << read.offset << " of file " << read.file;
-    EXPECT_TRUE(std::all_of(read.out + read.bytes, read.out + read.bytes + kAlign,
+    EXPECT_TRUE(std::all_of(read.out + read.bytes, read.out + read.bytes + kAligned,
                             [](std::byte b) { return b == std::byte{0xcd}; }))
         << "written past " << read.bytes << " bytes";
   }
@@ -140,7 +140,7 @@ TEST_P(ReaderContractTest, GoesOnAfterPauses) {
 }
 
 TEST_P(ReaderContractTest, MayPassTheEnd) {
-  const ReadRequest read = WithMemory({.file = 3, .bytes = 2 * kAlign, .needed_bytes = 5});
+  const ReadRequest read = WithMemory({.file = 3, .bytes = 2 * kAligned, .needed_bytes = 5});
   ReadBatch batch(monitor_);
   reader_->Submit({&read, 1}, ReadPriority::kDemand, batch);
   batch.Await();
@@ -148,8 +148,8 @@ TEST_P(ReaderContractTest, MayPassTheEnd) {
 }
 
 TEST_P(ReaderContractTest, CompletesEmptyRequests) {
-  const ReadRequest nothing = WithMemory({.bytes = kAlign});
-  const ReadRequest read = WithMemory({.bytes = kAlign, .needed_bytes = kAlign});
+  const ReadRequest nothing = WithMemory({.bytes = kAligned});
+  const ReadRequest read = WithMemory({.bytes = kAligned, .needed_bytes = kAligned});
   const ReadRequest both[] = {nothing, read, nothing};
   ReadBatch batch(monitor_);
   reader_->Submit({}, ReadPriority::kDemand, batch);
@@ -163,27 +163,30 @@ TEST_P(ReaderContractTest, CompletesEmptyRequests) {
 
 TEST_P(ReaderContractTest, FailsWhereNeededBytesAreMissingAndNamesThem) {
   const ReadRequest read =
-      WithMemory({.file = 1, .offset = 25 * kAlign, .bytes = kAlign, .needed_bytes = 3});
+      WithMemory({.file = 1, .offset = 25 * kAligned, .bytes = kAligned, .needed_bytes = 3});
   ReadBatch batch(monitor_);
   reader_->Submit({&read, 1}, ReadPriority::kDemand, batch);
   ExpectError(ErrorCode::kRuntime,
-              {paths_[1].string(), "ends at byte " + std::to_string(25 * kAlign + 1), "2 bytes"},
+              {paths_[1].string(), "ends at byte " + std::to_string(25 * kAligned + 1), "2 bytes"},
               [&] { batch.Await(); });
 }
 
 TEST_P(ReaderContractTest, FailsWhereAFileWasShortenedAndServesTheOthers) {
-  Truncate(paths_[0], 5 * kAlign + 100);
+  Truncate(paths_[0], 5 * kAligned + 100);
   std::vector<ReadRequest> reads;
   for (const uint64_t block : {0, 34, 36}) {
-    reads.push_back(WithMemory(
-        {.file = 0, .offset = block * kAlign, .bytes = 2 * kAlign, .needed_bytes = 2 * kAlign}));
+    reads.push_back(WithMemory({.file = 0,
+                                .offset = block * kAligned,
+                                .bytes = 2 * kAligned,
+                                .needed_bytes = 2 * kAligned}));
   }
-  reads.push_back(WithMemory({.file = 2, .bytes = 30 * kAlign, .needed_bytes = 30 * kAlign - 1}));
+  reads.push_back(
+      WithMemory({.file = 2, .bytes = 30 * kAligned, .needed_bytes = 30 * kAligned - 1}));
   ReadBatch batch(monitor_);
   reader_->Submit(reads, ReadPriority::kDemand, batch);
   ExpectError(
       ErrorCode::kRuntime,
-      {paths_[0].string(), "ends at byte " + std::to_string(35 * kAlign - 100), "shortened"},
+      {paths_[0].string(), "ends at byte " + std::to_string(35 * kAligned - 100), "shortened"},
       [&] { batch.Await(); });
   ExpectHolds(reads[0]);
   ExpectHolds(reads[3]);
@@ -211,7 +214,8 @@ TEST_P(ReaderContractTest, CompletesWhatIsInFlightWhenItGoes) {
 // they are by then depends on what else the machine does, hence the best of many tries.
 TEST_P(ReaderContractTest, ReadsBeyondTwoAndFourGiB) {
   const std::string mark = "beyond";
-  const std::vector<uint64_t> places = {2 * kGiB - kAlign, 2 * kGiB, 4 * kGiB, 4 * kGiB + kAlign};
+  const std::vector<uint64_t> places = {2 * kGiB - kAligned, 2 * kGiB, 4 * kGiB,
+                                        4 * kGiB + kAligned};
   paths_.push_back(dir_ / "sparse");
   std::ofstream file(paths_.back(), std::ios::binary);
   for (const uint64_t place : places) {
@@ -222,15 +226,15 @@ TEST_P(ReaderContractTest, ReadsBeyondTwoAndFourGiB) {
   Reopen();
   for (const uint64_t place : places) {
     const std::string text = mark + std::to_string(place);
-    const ReadRequest read =
-        WithMemory({.file = 4, .offset = place, .bytes = 2 * kAlign, .needed_bytes = text.size()});
+    const ReadRequest read = WithMemory(
+        {.file = 4, .offset = place, .bytes = 2 * kAligned, .needed_bytes = text.size()});
     ReadBatch batch(monitor_);
     reader_->Submit({&read, 1}, ReadPriority::kDemand, batch);
     batch.Await();
     EXPECT_EQ(std::memcmp(read.out, text.data(), text.size()), 0) << place;
   }
   const ReadRequest far =
-      WithMemory({.file = 4, .offset = 5 * kGiB, .bytes = kAlign, .needed_bytes = kAlign});
+      WithMemory({.file = 4, .offset = 5 * kGiB, .bytes = kAligned, .needed_bytes = kAligned});
   ReadBatch batch(monitor_);
   reader_->Submit({&far, 1}, ReadPriority::kDemand, batch);
   ExpectError(ErrorCode::kRuntime, {paths_[4].string(), "ends at byte 42949"},
@@ -245,14 +249,14 @@ TEST_P(ReaderContractTest, SaysWhatItIs) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, ReaderContractTest,
     testing::Values(ReaderKind{"Uring", true, true, {}},
-                    ReaderKind{"UringOfPages", true, true, {1, kAlign}},
-                    ReaderKind{"UringOfFewPages", true, true, {3, 3 * kAlign}},
+                    ReaderKind{"UringOfPages", true, true, {1, kAligned}},
+                    ReaderKind{"UringOfFewPages", true, true, {3, 3 * kAligned}},
                     ReaderKind{"PreadDirect", false, true, {4, kMiB}},
-                    ReaderKind{"PreadDirectOfPages", false, true, {2, kAlign}},
+                    ReaderKind{"PreadDirectOfPages", false, true, {2, kAligned}},
                     ReaderKind{"PreadBuffered", false, false, {4, kMiB}},
-                    ReaderKind{"PreadBufferedOfPages", false, false, {1, kAlign}},
+                    ReaderKind{"PreadBufferedOfPages", false, false, {1, kAligned}},
                     ReaderKind{"Mapped", false, false, {4, kMiB}, true},
-                    ReaderKind{"MappedOfPages", false, false, {2, kAlign}, true}),
+                    ReaderKind{"MappedOfPages", false, false, {2, kAligned}, true}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
 }  // namespace
