@@ -54,7 +54,8 @@ _thimble() {
     -t | --threads | --memory | -p | --prompt | --ids | -n | -c | --context | -s | --seed | \
       --temp | --top-k | --top-p | --min-p | --repeat-penalty | --stop | --prefill-chunk | \
       --drive | --cores | --probe | --layers | --experts | --distinct-layers | --distinct-experts | \
-      --system | --host | --port | --api-key | --cors | --name | --parallel | --queue)
+      --system | --host | --port | --api-key | --cors | --allow-host | --connections | --name | \
+      --parallel | --queue)
       return
       ;;
   esac
@@ -71,8 +72,8 @@ _thimble() {
         --top-k --min-p --repeat-penalty"
       ;;
     serve)
-      options="$model $engine --host --port --api-key --cors --name --effort --parallel --queue
-        -c --context"
+      options="$model $engine --host --port --api-key --cors --allow-host --connections --name --effort
+        --parallel --queue -c --context"
       ;;
     inspect) options="$model --json" ;;
     tokenize) options="$model --markup --jsonl" ;;

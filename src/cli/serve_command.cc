@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "engine/planner.h"
 #include "outlook/embedded_model.h"
+#include "server/access.h"
 #include "server/http_server.h"
 #include "server/scheduler.h"
 #include "terminal/interrupt.h"
@@ -39,7 +40,8 @@ EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& c
   engine.context = options.context.value_or(std::min(kDefaultContext, config.max_context));
   engine.num_sessions = options.limits.num_sessions;
   // A sixteenth of the budget for what clients send, a quarter for what they come back to.
-  engine.program_bytes = server::HttpServer::OwnBytes(
+  engine.program_bytes = server::Scheduler::OwnBytes(config.vocab_size);
+  engine.program_bytes += server::HttpServer::OwnBytes(
       options.http, options.limits.num_sessions + options.limits.max_queue, engine.context);
   engine.snapshot_bytes =
       std::min(16 * Snapshot::Bytes(config, engine.context, engine.latents), budget / 4);
@@ -110,8 +112,14 @@ void AddServeCommand(CLI::App& program) {
   app.add_option("--api-key", options->http.api_key, "Key that clients must give (default: none)")
       ->type_name("KEY");
   app.add_option("--cors", options->http.origin,
-                 "Origin of web pages that may call, or '*' (default: pages of this machine)")
+                 "Origin of web pages that may call, or '*' (default: pages of this server and of "
+                 "this machine)")
       ->type_name("ORIGIN");
+  app.add_option("--allow-host", options->http.allowed_hosts,
+                 "Further name by which clients may call this server, e.g. that of a proxy or "
+                 "container; may be repeated (default: addresses and this machine's own names)")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app.add_option("--name", options->name, "Name of the model (default: its directory's)")
       ->type_name("NAME");
   app.add_option("--effort", options->effort,
@@ -132,8 +140,13 @@ void AddServeCommand(CLI::App& program) {
                  "hold)")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
+  app.add_option("--connections", options->http.num_connections,
+                 "Clients that may be connected at a time, each for 48 kB of the memory "
+                 "(default: 256)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
   app.callback([options] {
-    options->http.num_connections = options->limits.num_sessions + options->limits.max_queue + 28;
+    for (std::string& host : options->http.allowed_hosts) host = server::ParseAllowedHost(host);
     Serve(*options);
   });
 }

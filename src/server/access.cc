@@ -30,6 +30,11 @@ struct Authority {
 Authority ParseAuthority(std::string_view text) {
   const bool bracketed = text.starts_with('[');
   const size_t end = bracketed ? text.find(']') : text.find(':');
+  // "[::1].example" is no address.
+  if (bracketed &&
+      (end == std::string_view::npos || (end + 1 < text.size() && text[end + 1] != ':'))) {
+    return {std::string(text), {}};
+  }
   std::string name = Lower(text.substr(bracketed ? 1 : 0, bracketed ? end - 1 : end));
   const size_t colon = end == std::string_view::npos ? end : text.find(':', end);
   std::string port;
@@ -90,7 +95,7 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
 std::string ParseAllowedHost(const std::string& text) {
   if (text == "*") return text;
   const std::string name = ParseAuthority(text.starts_with("*.") ? text.substr(1) : text).name;
-  const bool valid = !name.empty() && name != "." &&
+  const bool valid = !name.empty() && name != "." && text.find('/') == std::string::npos &&
                      (IsAddress(name) || std::ranges::all_of(name, [](unsigned char c) {
                         return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
                       }));

@@ -208,7 +208,7 @@ HttpConnection::Awaitable<bool> HttpConnection::ServeOne() {
   }
   if (!early) {
     const bool has_all = co_await ReadBody(*request);
-    if (!has_all) co_return false;
+    if (!has_all || closing_) co_return false;
     early = co_await CallHandler(*request);
     request->claim.reset();
   }

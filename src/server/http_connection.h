@@ -5,7 +5,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <chrono>
 #include <functional>
@@ -28,7 +27,7 @@ struct ConnectionContext {
   const ListenerOptions& options;
   HttpHandler& handler;
   boost::asio::io_context& io;
-  boost::asio::thread_pool& workers;
+  boost::asio::io_context& workers;
   BodyRoom room;
   std::set<HttpConnection*> open;
   std::function<void()> on_end;  // a connection has ended

@@ -12,6 +12,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <future>
 #include <list>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "base/byte_size.h"
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "server/http_connection.h"
 
 namespace thimble::server {
@@ -29,7 +31,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr size_t kNumWorkers = 2;
-constexpr int kBacklog = 512;
+constexpr int kBacklog = 4096;
 // Of the kernel's memory for what a client has not taken yet.
 constexpr int kSendBufferBytes = 128 << 10;
 constexpr std::chrono::milliseconds kRetryAccept(100);
@@ -59,7 +61,6 @@ class HttpListener::Impl {
  public:
   Impl(const ListenerOptions& options, HttpHandler& handler)
       : options_(options),
-        workers_(kNumWorkers),
         context_{options_, handler, io_, workers_, BodyRoom(options.max_body_bytes), {}, [this] {
                    --num_open_;
                    room_for_more_.cancel();
@@ -71,22 +72,33 @@ class HttpListener::Impl {
       asio::co_spawn(
           io_, [this, &acceptor] { return Accept(acceptor); }, asio::detached);
     }
-    thread_ = std::thread([this] { Run(); });
+    threads_.push_back(StartThread("the server's thread", [this] { Run(io_); }));
+    for (size_t i = 0; i < kNumWorkers; ++i) {
+      threads_.push_back(StartThread("a thread that reads requests", [this] { Run(workers_); }));
+    }
     return port;
   }
 
   void Stop() {
-    if (!thread_.joinable()) return;
-    asio::post(io_, [this] {
+    if (threads_.empty()) return;
+    std::promise<void> closed;
+    asio::post(io_, [&] {
       stopping_ = true;
       for (tcp::acceptor& acceptor : acceptors_) acceptor.close();
       room_for_more_.cancel();
       for (HttpConnection* connection : context_.open) connection->Close();
+      closed.set_value();
     });
-    // Their results go to connections that still wait for them.
-    workers_.join();
+    // From here on workers get nothing new, and connections wait for what they have begun.
+    closed.get_future().wait();
+    workers_work_.reset();
+    while (threads_.size() > 1) {
+      threads_.back().join();
+      threads_.pop_back();
+    }
     work_.reset();
-    thread_.join();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   size_t num_connections() const { return num_open_; }
@@ -96,8 +108,10 @@ class HttpListener::Impl {
   int Bind() {
     error_code error;
     tcp::resolver resolver(io_);
-    const auto found = resolver.resolve(options_.host, std::to_string(options_.port),
-                                        tcp::resolver::passive, error);
+    std::string host = options_.host;
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    const auto found =
+        resolver.resolve(host, std::to_string(options_.port), tcp::resolver::passive, error);
     int port = options_.port;
     if (!error) {
       for (const auto& entry : found) {
@@ -132,11 +146,11 @@ class HttpListener::Impl {
     return port;
   }
 
-  void Run() {
+  static void Run(asio::io_context& context) {
     while (true) {
       // A handler may run out of memory; the others go on.
       try {
-        io_.run();
+        context.run();
         return;
       } catch (const std::exception&) {
       }
@@ -158,9 +172,12 @@ class HttpListener::Impl {
     }
   }
 
+  // False where a client waits that cannot be let in.
   asio::awaitable<bool> AcceptOne(tcp::acceptor& acceptor) {
-    if (num_open_ >= options_.max_connections) co_return false;
     error_code error;
+    co_await acceptor.async_wait(tcp::acceptor::wait_read,
+                                 asio::redirect_error(asio::use_awaitable, error));
+    if (error || stopping_ || num_open_ >= options_.max_connections) co_return false;
     tcp::socket socket =
         co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (error || stopping_) co_return false;
@@ -197,14 +214,16 @@ class HttpListener::Impl {
 
   const ListenerOptions options_;
   asio::io_context io_{1};
+  asio::io_context workers_;
   asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
-  asio::thread_pool workers_;
+  asio::executor_work_guard<asio::io_context::executor_type> workers_work_ =
+      asio::make_work_guard(workers_);
   asio::steady_timer room_for_more_{io_};
   std::atomic<size_t> num_open_ = 0;
   ConnectionContext context_;
   std::list<tcp::acceptor> acceptors_;
-  bool stopping_ = false;  // on the I/O thread
-  std::thread thread_;
+  bool stopping_ = false;             // on the I/O thread
+  std::vector<std::thread> threads_;  // that of io_ first
 };
 
 HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)

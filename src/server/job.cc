@@ -1,5 +1,6 @@
 #include "server/job.h"
 
+#include <new>
 #include <utility>
 
 namespace thimble::server {
@@ -33,7 +34,11 @@ void Job::Fail(const std::string& error) {
   const std::lock_guard lock(mutex_);
   if (update_.ended) return;
   update_.ended = true;
-  update_.error = error;
+  try {
+    update_.error = error;
+  } catch (const std::bad_alloc&) {
+    update_.error = "out of memory";  // needs none
+  }
   Wake();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +23,34 @@ constexpr int kMaxTries = 32;
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::ranges::find(ids, id) != ids.end();
+}
+
+// Of the exception that is being handled. Needs no memory where none is left.
+std::string FailureText() {
+  const std::string least = "out of memory";  // inside the string itself
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return least;
+  } catch (const std::exception& error) {
+    try {
+      return error.what();
+    } catch (const std::bad_alloc&) {
+      return least;
+    }
+  } catch (...) {
+    return "unknown fault";
+  }
+}
+
+bool IsInterrupt() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::kInterrupted;
+  } catch (...) {
+    return false;
+  }
 }
 
 std::vector<std::unique_ptr<Session>> NewSessions(Engine& engine, size_t count) {
@@ -66,7 +96,9 @@ struct Scheduler::Running {
       : job(std::move(its_job)),
         session(&its_session),
         sampler(std::move(its_sampler)),
-        history(job->request().prompt) {}
+        history(job->request().prompt) {
+    history.reserve(history.size() + job->request().max_tokens);
+  }
 
   size_t PromptLeft() const {
     const size_t length = job->request().prompt.size();
@@ -109,6 +141,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerLimits& limits)
       sessions_(NewSessions(engine, limits.num_sessions)),
       context_(sessions_.front()->capacity()),
       store_(limits.snapshot_bytes) {
+  scratch_.reserve(engine.config().vocab_size);
   thread_ = StartThread("the engine's thread", [this] { Loop(); });
 }
 
@@ -139,6 +172,8 @@ void Scheduler::Drain() {
   changed_.notify_all();
 }
 
+uint64_t Scheduler::OwnBytes(size_t vocab_size) { return vocab_size * sizeof(float); }
+
 std::vector<std::pair<std::string, double>> Scheduler::Metrics() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<std::string, double>> metrics(metrics_.begin(), metrics_.end());
@@ -167,8 +202,8 @@ bool Scheduler::Admit() {
     }
     try {
       Start(next);
-    } catch (const std::exception& error) {
-      next->Fail(error.what());
+    } catch (...) {
+      next->Fail(FailureText());
     }
   }
 }
@@ -190,7 +225,7 @@ void Scheduler::Start(std::shared_ptr<Job> job) {
     }
   }
   // What the session held may be wanted again.
-  store_.Keep(*best);
+  Keep(*best);
   const size_t known = store_.Resume(*best, prompt);
   job->SetCached(known);
   job->SetProgress(JobPhase::kPrompt, known);
@@ -199,44 +234,54 @@ void Scheduler::Start(std::shared_ptr<Job> job) {
 }
 
 void Scheduler::Loop() {
-  while (Admit()) {
-    for (const auto& running : running_) {
-      if (running->job->cancelled()) Finish(*running, FinishReason::kInterrupted);
+  while (true) {
+    // The last line of defence: the jobs that run fail, and the server goes on.
+    try {
+      if (!Admit()) break;
+      Step();
+    } catch (...) {
+      const std::string text = FailureText();
+      for (const auto& running : running_) running->job->Fail(text);
+      running_.clear();
     }
-    DropEnded();
-    // A prompt that is known with its logits needs no sweep before the first token.
-    for (const auto& running : running_) {
-      if (running->PromptLeft() == 0 && running->num_made == 0) Deliver(*running);
-    }
-    DropEnded();
-    const std::vector<SessionStep> steps = Plan();
-    if (steps.empty()) continue;
-    if (!Sweep(steps)) {
-      DropEnded();
-      continue;
-    }
-    bool draining = false;
-    {
-      const std::lock_guard lock(mutex_);
-      draining = draining_;
-      metrics_["thimble_sweeps_total"] += 1;
-      for (const SessionStep& step : steps) {
-        metrics_["thimble_tokens_computed_total"] += static_cast<double>(step.tokens.size());
-      }
-    }
-    for (const auto& running : running_) {
-      if (!running->in_sweep || running->ended) continue;
-      KeepPrompt(*running);
-      if (running->PromptLeft() == 0) Deliver(*running);
-      if (draining && !running->ended) Finish(*running, FinishReason::kLength);
-    }
-    DropEnded();
   }
   for (const auto& running : running_) running->job->End(FinishReason::kInterrupted);
   running_.clear();
   const std::lock_guard lock(mutex_);
   for (const auto& job : queue_) job->Fail("the server is shutting down");
   queue_.clear();
+}
+
+// One sweep, and what goes before and after it.
+void Scheduler::Step() {
+  for (const auto& running : running_) {
+    if (running->job->cancelled()) Finish(*running, FinishReason::kInterrupted);
+  }
+  DropEnded();
+  // A prompt that is known with its logits needs no sweep before the first token.
+  for (const auto& running : running_) {
+    if (running->PromptLeft() == 0 && running->num_made == 0) Deliver(*running);
+  }
+  DropEnded();
+  const std::vector<SessionStep> steps = Plan();
+  if (steps.empty()) return;
+  if (!Sweep(steps)) return DropEnded();
+  bool draining = false;
+  {
+    const std::lock_guard lock(mutex_);
+    draining = draining_;
+    metrics_["thimble_sweeps_total"] += 1;
+    for (const SessionStep& step : steps) {
+      metrics_["thimble_tokens_computed_total"] += static_cast<double>(step.tokens.size());
+    }
+  }
+  for (const auto& running : running_) {
+    if (!running->in_sweep || running->ended) continue;
+    KeepPrompt(*running);
+    if (running->PromptLeft() == 0) Deliver(*running);
+    if (draining && !running->ended) Finish(*running, FinishReason::kLength);
+  }
+  DropEnded();
 }
 
 // A token of every answer, and of the prompts what the sweep has room for, in equal parts.
@@ -270,15 +315,15 @@ bool Scheduler::Sweep(const std::vector<SessionStep>& steps) {
   try {
     engine_.Advance(steps, &observer);
     return true;
-  } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    const bool stopped = known != nullptr && known->code() == ErrorCode::kInterrupted;
+  } catch (...) {
+    const bool stopped = IsInterrupt();
+    const std::string text = stopped ? std::string() : FailureText();
     for (const auto& running : running_) {
       if (!running->in_sweep) continue;
       if (stopped) {
         running->job->End(FinishReason::kInterrupted);
       } else {
-        running->job->Fail(error.what());
+        running->job->Fail(text);
       }
       running->ended = true;
     }
@@ -293,8 +338,16 @@ void Scheduler::KeepPrompt(Running& running) {
   running.job->SetProgress(JobPhase::kPrompt, std::min(position, request.prompt.size()));
   const bool is_end = position == request.prompt.size() || position == request.cut_at;
   if (!is_end && position - running.last_kept < kSnapshotInterval) return;
-  store_.Keep(*running.session);
+  Keep(*running.session);
   running.last_kept = position;
+}
+
+// A snapshot saves time; the answer needs none.
+void Scheduler::Keep(Session& session) {
+  try {
+    store_.Keep(session);
+  } catch (const std::exception&) {
+  }
 }
 
 void Scheduler::Deliver(Running& running) {
@@ -308,8 +361,8 @@ void Scheduler::Deliver(Running& running) {
     if (running.num_made == 1) running.job->SetProgress(JobPhase::kAnswer, request.prompt.size());
     running.job->Put(Describe(id, logits, request.top_logprobs));
     if (Contains(request.stop_ids, id)) return Finish(running, FinishReason::kStop);
-  } catch (const Error& error) {
-    running.job->Fail(error.what());
+  } catch (...) {
+    running.job->Fail(FailureText());
     running.ended = true;
     return;
   }
@@ -325,7 +378,8 @@ TokenId Scheduler::Choose(Running& running) {
   const size_t num_prompt = running.job->request().prompt.size();
   TokenId id = running.sampler.Sample(logits, running.history, num_prompt);
   if (filter == nullptr) return id;
-  std::vector<float> allowed;
+  std::vector<float>& allowed = scratch_;
+  allowed.clear();
   for (int tries = 0; !filter->Allows(id); ++tries) {
     if (allowed.empty()) allowed.assign(logits.begin(), logits.end());
     allowed[id] = kForbidden;

@@ -23,7 +23,8 @@ struct SchedulerLimits {
 
 /// Owns the use of an engine: one thread, in which every sweep over the weights serves all jobs
 /// that run, a token of each answer and a part of each prompt. Jobs begin in the order in which
-/// they came. What a job makes is the same text as alone.
+/// they came. What a job makes is the same text as alone. Where anything fails, out of memory
+/// included, the jobs that it concerns fail with its message, and the thread goes on.
 class Scheduler : public Backend {
  public:
   /// Borrows the engine, which nobody else may use until this is destroyed.
@@ -37,6 +38,9 @@ class Scheduler : public Backend {
   size_t context() const override { return context_; }
   std::vector<std::pair<std::string, double>> Metrics() const override;
 
+  /// Memory of its own, for EngineOptions::program_bytes.
+  static uint64_t OwnBytes(size_t vocab_size);
+
   /// Takes no further job; those that run end after their present sweep as if cut, those that wait
   /// fail. Does not wait for that.
   void Drain();
@@ -46,12 +50,14 @@ class Scheduler : public Backend {
   class Observer;
 
   void Loop();
+  void Step();
   bool Admit();
   void Start(std::shared_ptr<Job> job);
   std::vector<SessionStep> Plan();
   bool Sweep(const std::vector<SessionStep>& steps);
   void Deliver(Running& running);
-  static TokenId Choose(Running& running);
+  TokenId Choose(Running& running);
+  void Keep(Session& session);
   void KeepPrompt(Running& running);
   void Finish(Running& running, FinishReason reason);
   void DropEnded();
@@ -62,6 +68,7 @@ class Scheduler : public Backend {
   const size_t context_;
   PrefixStore store_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::vector<float> scratch_;  // logits of one token
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

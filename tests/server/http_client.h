@@ -16,7 +16,11 @@ namespace thimble::server {
 /// time.
 class RawClient {
  public:
-  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  enum Time { kNow, kLater };
+  explicit RawClient(int port, Time connects = kNow) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (connects == kNow) Connect(port);
+  }
+  void Connect(int port) const {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -48,8 +52,22 @@ class RawClient {
   }
 
   /// Everything up to `mark`, or to the end. At most ten seconds.
-  std::string ReadUntil(const std::string& mark) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::string ReadUntil(const std::string& mark) { return Read(mark, 10'000); }
+  std::string ReadAll() { return ReadUntil(""); }
+  /// What comes in so many milliseconds.
+  std::string ReadFor(int milliseconds) { return Read("", milliseconds); }
+
+  /// Nothing more will be sent; answers can still be read.
+  void EndSending() const { ::shutdown(socket_, SHUT_WR); }
+
+  void HangUp() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  std::string Read(const std::string& mark, int milliseconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
     while (mark.empty() || received_.find(mark) == std::string::npos) {
       pollfd wait = {socket_, POLLIN, 0};
       if (std::chrono::steady_clock::now() > end) break;
@@ -61,17 +79,7 @@ class RawClient {
     }
     return received_;
   }
-  std::string ReadAll() { return ReadUntil(""); }
 
-  /// Nothing more will be sent; answers can still be read.
-  void EndSending() const { ::shutdown(socket_, SHUT_WR); }
-
-  void HangUp() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-
- private:
   int socket_;
   std::string received_;
 };

@@ -487,6 +487,80 @@ TEST_F(HttpServerTest, GuardsItself) {
   EXPECT_EQ(Status(Post("/v1/chat/completions", std::string(2000, ' '), key)), 413);
 }
 
+TEST_F(HttpServerTest, ItsPageWorksFromOtherMachines) {
+  HttpOptions options;
+  options.allowed_hosts = {"llm.example.org"};
+  Start(Answer(kAnswer), options);
+  const auto post = [&](const std::string& host, const std::string& origin) {
+    RawClient client(port_);
+    const std::string body = std::string(kHello) + "}";
+    client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: " + host + "\r\nOrigin: " + origin +
+                "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n\r\n" + body);
+    return client.ReadAll();
+  };
+  EXPECT_EQ(Status(post("192.168.1.7:8080", "http://192.168.1.7:8080")), 200);
+  EXPECT_EQ(Status(post("host.docker.internal:8080", "http://host.docker.internal:8080")), 200);
+  EXPECT_EQ(Status(post("llm.example.org", "https://llm.example.org")), 200);
+  const Json origin = BodyOf(post("192.168.1.7:8080", "http://evil.example"));
+  EXPECT_THAT(origin["error"]["message"].get<std::string>(),
+              HasSubstr("the Origin header is http://evil.example"));
+  EXPECT_THAT(origin["error"]["message"].get<std::string>(),
+              HasSubstr("--cors http://evil.example"));
+  const Json host = BodyOf(post("evil.example", "http://evil.example"));
+  EXPECT_THAT(host["error"]["message"].get<std::string>(),
+              HasSubstr("the Host header is evil.example"));
+  EXPECT_THAT(host["error"]["message"].get<std::string>(), HasSubstr("--allow-host evil.example"));
+}
+
+TEST_F(HttpServerTest, AnswersEveryMethodInJson) {
+  Start(Answer(kAnswer));
+  const auto ask = [&](const std::string& method, const std::string& path) {
+    RawClient client(port_);
+    client.Get(path, "Host: 127.0.0.1\r\n", method);
+    return client.ReadAll();
+  };
+  for (const std::string method : {"PUT", "DELETE", "PATCH", "TRACE", "BREW", "GET"}) {
+    const std::string response = ask(method, "/v1/messages/");
+    EXPECT_EQ(Status(response), 405) << method;
+    EXPECT_THAT(response, HasSubstr("Allow: POST, OPTIONS\r\n"));
+    EXPECT_EQ(BodyOf(response)["type"], "error") << response;
+    EXPECT_EQ(Status(ask(method, "/nothing")), 404) << method;
+  }
+  EXPECT_EQ(Status(ask("PUT", "/v1/models")), 405);
+  EXPECT_EQ(Status(ask("CONNECT", "evil.example:443")), 404);
+  const std::string empty = ask("POST", "/v1/chat/completions");
+  EXPECT_EQ(Status(empty), 400);
+  EXPECT_THAT(BodyOf(empty)["error"]["message"].get<std::string>(), HasSubstr("body is empty"));
+  EXPECT_THAT(ask("OPTIONS", "*"), HasSubstr("Allow: GET, HEAD, POST, OPTIONS"));
+  const std::string head = ask("HEAD", "/v1/models");
+  EXPECT_EQ(Status(head), 200);
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+  EXPECT_EQ(Status(ask("GET", "//v1/v1/models/mini/?x=1")), 200);
+}
+
+TEST_F(HttpServerTest, TakesBodiesInTheCodingsThatTheyName) {
+  Start(Answer(kAnswer));
+  // printf '{"content": "x"}' | gzip
+  const std::string gzip(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x4a\xce\xcf\x2b\x49\xcd\x2b\x51"
+      "\xb2\x52\x50\xaa\x50\xaa\x05\x00\xee\x5b\x4a\x71\x10\x00\x00\x00",
+      36);
+  const std::string response = Post("/tokenize", gzip, "Content-Encoding: gzip\r\n");
+  EXPECT_EQ(Status(response), 200) << response;
+  EXPECT_EQ(BodyOf(response)["count"], 1);
+  EXPECT_EQ(Status(Post("/tokenize", "x", "Content-Encoding: br\r\n")), 415);
+  EXPECT_EQ(Status(Post("/tokenize", "x", "Content-Encoding: gzip\r\n")), 400);
+  // JSON is read as such whatever it is called.
+  EXPECT_EQ(Status(Post("/tokenize", R"({"content": "x"})", "Content-Type: text/plain\r\n")), 200);
+}
+
+TEST(HttpServerUrlTest, PutsIpv6InBrackets) {
+  EXPECT_EQ(UrlOf("127.0.0.1", 80), "http://127.0.0.1:80");
+  EXPECT_EQ(UrlOf("::1", 8080), "http://[::1]:8080");
+  EXPECT_EQ(UrlOf("[::1]", 8080), "http://[::1]:8080");
+}
+
 TEST_F(HttpServerTest, AnswersPreflights) {
   Start(Answer(kAnswer));
   RawClient client(port_);

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "server/failing_allocator.h"
 #include "server/scripted_backend.h"
 #include "support/checkpoint_builder.h"
 #include "support/temp_dir.h"
@@ -159,6 +162,50 @@ TEST_F(SchedulerTest, CancelledWorkStopsAndOthersGoOn) {
   const auto next = NewJob(Prompt(20, 1), 5, 1);
   scheduler.Submit(next);
   EXPECT_EQ(AwaitEnd(*next), Alone(Prompt(20, 1), 5, 1));
+}
+
+// Whatever allocation fails on the engine's thread, those jobs fail that it was for, and the next
+// ones are computed as ever.
+TEST_F(SchedulerTest, SurvivesWhenMemoryRunsOut) {
+  const auto engine = Open(2);
+  Scheduler scheduler(*engine, {2, 32, kSnapshotBytes});
+  size_t num_failed = 0;
+  for (size_t count = 1; count <= 12; ++count) {
+    const auto doomed = NewJob(Prompt(20, count), 40, 1);
+    std::atomic<bool> failing = false;
+    doomed->OnChange([&, count] {
+      if (!failing.exchange(true)) FailAllocations(count);
+    });
+    ASSERT_TRUE(scheduler.Submit(doomed));
+    Job::Update update;
+    AwaitEnd(*doomed, &update);
+    num_failed += update.error.empty() ? 0 : 1;
+    EXPECT_TRUE(update.error.empty() || update.error == "out of memory") << update.error;
+    doomed->OnChange(nullptr);
+    const auto next = NewJob(Prompt(5, count), 5, 2);
+    ASSERT_TRUE(scheduler.Submit(next));
+    AwaitEnd(*next, &update);
+    // The rest of the failures may still have been due.
+    if (!update.error.empty()) continue;
+    const auto last = NewJob(Prompt(5, count), 5, 2);
+    ASSERT_TRUE(scheduler.Submit(last));
+    EXPECT_EQ(AwaitEnd(*last), Alone(Prompt(5, count), 5, 2));
+  }
+  EXPECT_GT(num_failed, 0u);
+}
+
+TEST_F(SchedulerTest, AFaultThatIsNoErrorOfThimbleFailsItsJobAlone) {
+  const auto engine = Open(2);
+  Scheduler scheduler(*engine, {2, 32, 0});
+  const auto other = NewJob(Prompt(5, 2), 40, 2);
+  scheduler.Submit(other);
+  // More tokens than a vector can hold: std::length_error.
+  const auto doomed = NewJob(Prompt(5, 1), std::numeric_limits<size_t>::max() - 100, 1);
+  scheduler.Submit(doomed);
+  Job::Update update;
+  EXPECT_TRUE(AwaitEnd(*doomed, &update).empty());
+  EXPECT_NE(update.error, "");
+  EXPECT_EQ(AwaitEnd(*other), Alone(Prompt(5, 2), 40, 2));
 }
 
 TEST_F(SchedulerTest, TheQueueHasABoundAndKeepsItsOrder) {
