@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Has two agents from npm, opencode and Codex, each do a task with a tool: read a file, then write what
-# is in it to another. They talk to Thimble's server with a script in place of a model, since their
-# prompts, of 10,000 tokens, are longer than what the small model holds.
+# Has three agents from npm, Claude Code, Codex and opencode, each do a task with a tool: read a file,
+# then copy it to another. They talk to Thimble's server with a script in place of a model, since their
+# prompts, of 10,000 tokens and more, are longer than what the small model holds.
 # Usage: tests/clients/agents.sh AGENT_SERVER WORK_DIR
-# Exit code 77, and the reason, where node or the packages (0.8 GB) cannot be had: the test is then
+# Exit code 77, and the reason, where node or the packages (1.1 GB) cannot be had: the test is then
 # skipped.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -55,6 +55,12 @@ try() {
   fi
 }
 
+# Settings of Claude Code are variables of its environment.
+configure_claude() {
+  export ANTHROPIC_BASE_URL=$1 ANTHROPIC_AUTH_TOKEN=none API_TIMEOUT_MS=3600000
+  export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
+}
+
 configure_codex() {
   mkdir -p "$2/home/.codex"
   cat >"$2/home/.codex/config.toml" <<END
@@ -81,6 +87,7 @@ END
 }
 
 task="Copy the file secret to copy."
+try claude Bash command -p "$task" --model scripted --allowedTools Bash
 try codex exec_command cmd exec --skip-git-repo-check -s danger-full-access "$task"
 try opencode bash command run "$task"
 exit "$failed"
