@@ -42,7 +42,7 @@ LAYERS = {
     "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["nlohmann/"]),
     "outlook": (["base", "memory", "io", "format", "engine", "measure"], ["fmt/", "nlohmann/"]),
     "terminal": (
-        ["base", "memory", "chat", "engine", "dialogue"],
+        ["base", "memory", "io", "chat", "engine", "dialogue"],
         ["fmt/", "histedit.h"],
     ),
     "doctor": (

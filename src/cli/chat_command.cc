@@ -65,7 +65,7 @@ class Chat {
 
   void Run() {
     if (!session_file_.empty() && std::filesystem::exists(session_file_)) Load(session_file_);
-    if (reader_.interactive()) fmt::print(stderr, "/help lists commands; Ctrl-D ends.\n");
+    if (reader_.interactive()) Note("/help lists commands; Ctrl-D ends.\n");
     CountInterrupts();
     while (!ended_) {
       const auto message = reader_.Read(Prompt());
@@ -76,7 +76,7 @@ class Chat {
         Handle(*message);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUsage && error.code() != ErrorCode::kBadModel) throw;
-        fmt::print(stderr, "{}\n", error.what());
+        Note("{}\n", error.what());
       }
     }
     if (reader_.interactive() && !ended_) Print("\n");
@@ -133,17 +133,16 @@ class Chat {
   void Report(const AnswerReport& report) {
     report_ = report;
     if (report.dropped_turns > 0) {
-      fmt::print(stderr, "(the context was full: the oldest {} of the turns dropped)\n",
-                 report.dropped_turns);
+      Note("(the context was full: the oldest {} of the turns dropped)\n", report.dropped_turns);
     }
     if (!report.answered) {
-      fmt::print(stderr, "(stopped before the answer; the conversation is as before)\n");
+      Note("(stopped before the answer; the conversation is as before)\n");
     } else if (report.reason == FinishReason::kInterrupted) {
-      fmt::print(stderr, "(stopped)\n");
+      Note("(stopped)\n");
     } else if (report.reason == FinishReason::kLength) {
-      fmt::print(stderr, "(cut at {} tokens; -n sets the limit)\n", report.answer_tokens);
+      Note("(cut at {} tokens; -n sets the limit)\n", report.answer_tokens);
     } else if (report.reason == FinishReason::kContext) {
-      fmt::print(stderr, "(cut: the context of {} tokens is full)\n", conversation_.capacity());
+      Note("(cut: the context of {} tokens is full)\n", conversation_.capacity());
     }
     if (!session_file_.empty()) conversation_.Save(session_file_);
   }
@@ -151,31 +150,31 @@ class Chat {
   // NOLINTNEXTLINE(readability-convert-member-functions-to-static): called as the others
   void Help(const std::string&) {
     for (const auto& [name, command] : Commands()) {
-      fmt::print(stderr, "{:<12} {}\n", name, command.help);
+      Note("{:<12} {}\n", name, command.help);
     }
-    fmt::print(stderr,
-               "A backslash at the end of a line continues the message, as do three double quotes\n"
-               "on a line until the next such line. Ctrl-C stops an answer.\n");
+    Note(
+        "A backslash at the end of a line continues the message, as do three double quotes\n"
+        "on a line until the next such line. Ctrl-C stops an answer.\n");
   }
   void Reset(const std::string&) { conversation_.Reset(); }
   void Save(const std::string& file) {
     if (file.empty()) throw Error(ErrorCode::kUsage, "/save needs a file");
     conversation_.Save(file);
-    fmt::print(stderr, "{} turns saved in {}\n", conversation_.num_turns(), file);
+    Note("{} turns saved in {}\n", conversation_.num_turns(), file);
   }
   void Load(const std::string& file) {
     if (file.empty()) throw Error(ErrorCode::kUsage, "/load needs a file");
     conversation_.Load(file);
-    fmt::print(stderr, "{} turns, {} tokens loaded from {}\n", conversation_.num_turns(),
-               conversation_.num_tokens(), file);
+    Note("{} turns, {} tokens loaded from {}\n", conversation_.num_turns(),
+         conversation_.num_tokens(), file);
   }
   void System(const std::string& text) { conversation_.SetSystem(text); }
   void Effort(const std::string& effort) { conversation_.SetEffort(effort == "off" ? "" : effort); }
   void Fold(const std::string&) { screen_.set_folded(!screen_.folded()); }
   void Undo(const std::string&) {
     if (!conversation_.Undo()) throw Error(ErrorCode::kUsage, "there is nothing to take back");
-    fmt::print(stderr, "{} {} left\n", conversation_.num_turns(),
-               conversation_.num_turns() == 1 ? "turn" : "turns");
+    Note("{} {} left\n", conversation_.num_turns(),
+         conversation_.num_turns() == 1 ? "turn" : "turns");
   }
   void Regenerate(const std::string&) {
     Report(Answer([&] { return conversation_.Regenerate(screen_); }));
@@ -184,20 +183,20 @@ class Chat {
 
   void Stats(const std::string&) {
     const EngineStats stats = engine_.stats();
-    fmt::print(stderr, "context: {} of {} tokens in {} turns; snapshots {}\n",
-               conversation_.num_tokens(), conversation_.capacity(), conversation_.num_turns(),
-               FormatBytes(conversation_.snapshot_bytes()));
-    fmt::print(stderr,
-               "last answer: prompt {} tokens, {} of them known, the rest in {}; {} tokens made in "
-               "{} ({:.3g} tokens/s)\n",
-               report_.prompt_tokens, report_.reused_tokens, FormatSeconds(report_.prefill_seconds),
-               report_.answer_tokens, FormatSeconds(report_.decode_seconds),
-               report_.decode_seconds > 0
-                   ? static_cast<double>(report_.answer_tokens) / report_.decode_seconds
-                   : 0);
-    fmt::print(stderr, "memory {} at most, of {} granted; read {}, {:.1f} % of experts in memory\n",
-               FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine_.budget_bytes()),
-               FormatBytes(stats.ReadBytes()), 100 * stats.HitRate());
+    Note("context: {} of {} tokens in {} turns; snapshots {}\n", conversation_.num_tokens(),
+         conversation_.capacity(), conversation_.num_turns(),
+         FormatBytes(conversation_.snapshot_bytes()));
+    Note(
+        "last answer: prompt {} tokens, {} of them known, the rest in {}; {} tokens made in "
+        "{} ({:.3g} tokens/s)\n",
+        report_.prompt_tokens, report_.reused_tokens, FormatSeconds(report_.prefill_seconds),
+        report_.answer_tokens, FormatSeconds(report_.decode_seconds),
+        report_.decode_seconds > 0
+            ? static_cast<double>(report_.answer_tokens) / report_.decode_seconds
+            : 0);
+    Note("memory {} at most, of {} granted; read {}, {:.1f} % of experts in memory\n",
+         FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine_.budget_bytes()),
+         FormatBytes(stats.ReadBytes()), 100 * stats.HitRate());
   }
 
   Engine& engine_;
@@ -219,53 +218,31 @@ void RunChat(ChatOptions options) {
   Chat(*engine, engine_options.snapshot_bytes, options).Run();
 }
 
-void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
-  // What the model's makers recommend.
-  sampling->temperature = 1.0F;
-  sampling->top_p = 0.95F;
-  app.add_option("-s,--seed", sampling->seed, "Seed of the sampling (default: 0)")->type_name("N");
-  app.add_option("--temp", sampling->temperature,
-                 "Sampling temperature; 0 always takes the likeliest token (default: 1)")
-      ->type_name("X");
-  app.add_option("--top-p", sampling->top_p,
-                 "Sample from the likeliest tokens that together reach probability X (default: "
-                 "0.95)")
-      ->type_name("X");
-  app.add_option("--top-k", sampling->top_k, "Sample from the N likeliest tokens only")
-      ->type_name("N");
-  app.add_option("--min-p", sampling->min_p,
-                 "Sample from tokens at least X times as likely as the likeliest")
-      ->type_name("X");
-  app.add_option("--repeat-penalty", sampling->repeat_penalty,
-                 "Above 1: make tokens that occurred before less likely (default: 1)")
-      ->type_name("X");
-}
-
 }  // namespace
 
 void AddChatCommand(CLI::App& program) {
   auto options = std::make_shared<ChatOptions>();
   CLI::App& app = *program.add_subcommand("chat", "Talk with a model");
   AddEngineOptions(app, &options->model);
-  app.add_option("--system", options->conversation.system, "What the model is told first")
-      ->type_name("TEXT");
+  AddText(app, "--system", "TEXT", &options->conversation.system, "What the model is told first");
   app.add_option("--effort", options->effort,
                  "How much the model thinks: low, high, max or off (default: low)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"low", "high", "max", "off"}));
-  app.add_option("--session", options->session_file,
-                 "Go on from the conversation in a file, if it is there, and save it there after "
-                 "every answer")
-      ->type_name("FILE");
-  app.add_option("-n", options->conversation.max_tokens,
-                 "Most tokens of an answer, the thought included (default: 1024)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("-c,--context", options->context,
-                 "Tokens to make room for (default: 4096, or what the model can hold)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  AddSamplingOptions(app, &options->conversation.sampling);
+  AddText(
+      app, "--session", "FILE", &options->session_file,
+      "Continue the conversation in a file, if it exists, and save it there after every answer");
+  AddCount(app, "-n", kSomeTokens, &options->conversation.max_tokens,
+           "Maximum number of tokens of an answer, including the thought (default: 1024)");
+  AddCount(app, "-c,--context", kSomeTokens, &options->context,
+           "Tokens to make room for (default: 4096, or what the model can hold)");
+  // What the model's makers recommend.
+  SamplingOptions& sampling = options->conversation.sampling;
+  sampling.temperature = 1.0F;
+  sampling.top_p = 0.95F;
+  AddSamplingOptions(app, &sampling);
+  AddReal(app, "--temp", kTemperatures, &sampling.temperature,
+          "Sampling temperature; 0 always takes the likeliest token (default: 1)");
   app.callback([options] { RunChat(*options); });
 }
 

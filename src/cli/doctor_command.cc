@@ -81,16 +81,13 @@ void AddDoctorCommand(CLI::App& program) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App& app = *program.add_subcommand(
       "doctor", "Check this machine, and a model's files, and say what to do next");
-  app.add_option("-m,--model", options->model,
-                 "Check this model directory too (default: the machine alone)")
-      ->type_name("DIR");
+  AddText(app, "-m,--model", "DIR", &options->model,
+          "Check this model directory too (default: the machine alone)");
   AddMemoryOption(app, &options->memory);
-  app.add_option("--probe", options->probe,
-                 fmt::format("Size of the file that is written here, and removed, to measure the "
-                             "drive by where no model is large enough (default: {})",
-                             kDefaultProbe))
-      ->type_name("SIZE")
-      ->check(CheckSize);
+  AddSize(app, "--probe", {kMB, 1000 * kGB}, &options->probe,
+          fmt::format("Size of the file that is written here, and removed, to measure the drive by "
+                      "where no model is large enough (default: {})",
+                      kDefaultProbe));
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Doctor(*options); });
 }

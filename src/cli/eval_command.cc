@@ -71,12 +71,11 @@ void AddEvalCommand(CLI::App& program) {
   CLI::App& app = *program.add_subcommand(
       "eval", "Measure how well a model predicts a text, in bits per byte and perplexity");
   AddEngineOptions(app, &options->model);
-  app.add_option("-f,--file", options->file, "The text")->type_name("FILE")->required();
-  app.add_option("-c,--context", options->window,
-                 fmt::format("Tokens of a window, each read from an empty state (default: {})",
-                             kDefaultWindow))
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  AddText(app, "-f,--file", "FILE", &options->file, "The text, or '-' for standard input")
+      ->required();
+  AddCount(app, "-c,--context", {2, kSomeTokens.most}, &options->window,
+           fmt::format("Tokens of a window, each read from an empty state (default: {})",
+                       kDefaultWindow));
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Evaluate(*options); });
 }

@@ -1,28 +1,35 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <new>
-#include <string>
+#include <sstream>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/process_limits.h"
 #include "cli/commands.h"
 #include "engine/engine.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {
 
-int Report(const std::string& message, ErrorCode code) {
-  std::fflush(stdout);
-  if (!message.empty()) fmt::print(stderr, "thimble: {}\n", message);
+int Report(std::string_view message, ErrorCode code) {
+  if (!message.empty()) Note("thimble: {}\n", message);
   return static_cast<int>(code);
 }
 
-int Run(int argc, char** argv) {
-  CLI::App program("Thimble runs mixture-of-experts models that are far larger than memory.",
-                   "thimble");
+// Ends as a program does whose reader closes the pipe: without a word, by SIGPIPE.
+[[noreturn]] void EndByClosedPipe() {
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
+  std::_Exit(128 + SIGPIPE);
+}
+
+void AddCommands(CLI::App& program) {
   program.footer(
       "Try:\n  thimble run -p \"In the beginning\"\n  thimble run -m DIR -p TEXT --memory 1.5G\n"
       "Exit codes: 0 fine, 1 failed while running, 2 wrong usage, 3 bad or unsupported model, 4 "
@@ -47,15 +54,40 @@ int Run(int argc, char** argv) {
   AddPackCommand(program);
   AddVerifyCommand(program);
   AddSynthCommand(program);
+}
+
+// What --help and --version ask for.
+void PrintHelp(const CLI::App& program, const CLI::ParseError& asked) {
+  std::ostringstream out;
+  std::ostringstream err;
+  program.exit(asked, out, err);
+  Print(out.str());
+}
+
+void Run(CLI::App& program, int argc, char** argv) {
   try {
     AdaptProcessLimits();
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    if (asked) return program.exit(error);
-    return Report(
-        fmt::format("{}\nTry 'thimble --help' or 'thimble COMMAND --help'.", error.what()),
-        ErrorCode::kUsage);
+    if (asked) return PrintHelp(program, error);
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{}\nTry 'thimble --help' or 'thimble COMMAND --help'.", error.what()));
+  }
+}
+
+int Main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  // A closed pipe is an error of the write: a session can still be saved.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    CLI::App program("Thimble runs mixture-of-experts models that are far larger than memory.",
+                     "thimble");
+    AddCommands(program);
+    Run(program, argc, argv);
+  } catch (const StandardOutputError& error) {
+    if (error.reader_has_gone()) EndByClosedPipe();
+    return Report(error.what(), error.code());
   } catch (const Error& error) {
     const bool interrupted = error.code() == ErrorCode::kInterrupted;
     return Report(interrupted ? "interrupted" : error.what(), error.code());
@@ -73,7 +105,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return thimble::cli::Run(argc, argv);
+    return thimble::cli::Main(argc, argv);
   } catch (...) {
     return static_cast<int>(
         thimble::ErrorCode::kRuntime);  // the report itself could not be printed

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <charconv>
 #include <map>
 #include <memory>
+#include <system_error>
+#include <utility>
 
 #include "base/byte_size.h"
 #include "base/error.h"
@@ -19,7 +19,6 @@ namespace thimble::cli {
 namespace {
 
 constexpr size_t kMaxThreads = 1024;
-constexpr uint64_t kMaxTextBytes = kGiB;
 
 // Progress on standard error while a model is opened: a line for each kind of work.
 class LoadProgress {
@@ -39,6 +38,31 @@ class LoadProgress {
   std::shared_ptr<ProgressLine> line_;
 };
 
+// An option with one value. `take` uses it and returns nothing, or what was expected instead.
+CLI::Option* AddValue(CLI::App& app, const std::string& names, const std::string& help,
+                      std::function<std::string(const std::string&)> take) {
+  const std::string name = names.substr(names.find_last_of(',') + 1);
+  return app.add_option(
+      names,
+      [take = std::move(take), name](const CLI::results_t& values) {
+        for (const std::string& value : values) {
+          const std::string expected = take(value);
+          if (expected.empty()) continue;
+          throw CLI::ValidationError(name, fmt::format("expected {}, found '{}'", expected, value));
+        }
+        return true;
+      },
+      help);
+}
+
+// All of `text` as a number.
+template <typename T>
+bool ParseWhole(const std::string& text, T* number) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, *number);
+  return error == std::errc() && rest == end;
+}
+
 void AddReadModeOption(CLI::App& app, ReadMode* mode) {
   static const std::map<std::string, ReadMode> modes = {{"auto", ReadMode::kAuto},
                                                         {"direct", ReadMode::kDirect},
@@ -55,17 +79,74 @@ void AddReadModeOption(CLI::App& app, ReadMode* mode) {
 
 }  // namespace
 
-std::string CheckSize(const std::string& text) {
-  const auto bytes = ParseByteSize(text);
-  if (bytes && *bytes > 0) return {};
-  return "expected a size like 1.5G, 512M or 8GiB, found '" + text + "'";
+CLI::Option* AddText(CLI::App& app, const std::string& names, const std::string& type,
+                     std::function<void(const std::string&)> set, const std::string& help) {
+  return AddValue(app, names, help,
+                  [set = std::move(set), type](const std::string& text) {
+                    if (text.empty()) return fmt::format("{} not to be empty", type);
+                    set(text);
+                    return std::string();
+                  })
+      ->type_name(type);
+}
+
+CLI::Option* AddCount(CLI::App& app, const std::string& names, CountRange range,
+                      std::function<void(uint64_t)> set, const std::string& help) {
+  return AddValue(app, names, help,
+                  [set = std::move(set), range](const std::string& text) {
+                    uint64_t count = 0;
+                    if (!ParseWhole(text, &count) || count < range.least || count > range.most) {
+                      return fmt::format("a whole number from {} to {}", range.least, range.most);
+                    }
+                    set(count);
+                    return std::string();
+                  })
+      ->type_name("N");
+}
+
+CLI::Option* AddReal(CLI::App& app, const std::string& names, RealRange range,
+                     std::function<void(double)> set, const std::string& help) {
+  return AddValue(app, names, help,
+                  [set = std::move(set), range](const std::string& text) {
+                    double real = 0;
+                    // NaN compares false with everything.
+                    const bool is_inside =
+                        ParseWhole(text, &real) && real <= range.most &&
+                        (range.above_least ? real > range.least : real >= range.least);
+                    if (!is_inside) {
+                      return range.above_least
+                                 ? fmt::format("a number above {} and up to {}", range.least,
+                                               range.most)
+                                 : fmt::format("a number from {} to {}", range.least, range.most);
+                    }
+                    set(real);
+                    return std::string();
+                  })
+      ->type_name("X");
+}
+
+CLI::Option* AddSize(CLI::App& app, const std::string& names, CountRange range, std::string* typed,
+                     const std::string& help) {
+  return AddValue(app, names, help,
+                  [typed, range](const std::string& text) {
+                    const auto bytes = ParseByteSize(text);
+                    if (!bytes || *bytes < range.least || *bytes > range.most) {
+                      return range.most == kAnySize.most
+                                 ? std::string("a size like 1.5G, 512M or 8GiB, more than 0")
+                                 : fmt::format("a size like 1.5G, 512M or 8GiB, from {} to {}",
+                                               FormatBytes(range.least), FormatBytes(range.most));
+                    }
+                    *typed = text;
+                    return std::string();
+                  })
+      ->type_name("SIZE");
 }
 
 std::optional<uint64_t> ModelOptions::MemoryBytes() const {
   if (memory.empty()) return std::nullopt;
   if (!granted) {
     const MemoryGrant grant = GrantMemory(ParseByteSize(memory).value_or(0), ReadMemoryCeiling());
-    if (!grant.warning.empty()) fmt::print(stderr, "warning: --memory: {}\n", grant.warning);
+    if (!grant.warning.empty()) Note("warning: --memory: {}\n", grant.warning);
     granted = grant.bytes;
   }
   return granted;
@@ -84,11 +165,9 @@ EngineOptions ModelOptions::ForEngine() const {
 }
 
 void AddModelOption(CLI::App& app, std::filesystem::path* model) {
-  app.add_option(
-         "-m,--model", *model,
-         "Model directory, as downloaded or packed (default: the small model that comes with "
-         "Thimble)")
-      ->type_name("DIR");
+  AddText(app, "-m,--model", "DIR", model,
+          "Model directory, as downloaded or packed (default: the small model that comes with "
+          "Thimble)");
 }
 
 void AddEngineOptions(CLI::App& app, ModelOptions* options) {
@@ -105,10 +184,8 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
 }
 
 void AddThreadsOption(CLI::App& app, size_t* threads) {
-  app.add_option("-t,--threads", *threads,
-                 "Compute threads (default: the physical cores this process may use)")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, kMaxThreads));
+  AddCount(app, "-t,--threads", {1, kMaxThreads}, threads,
+           "Compute threads (default: the physical cores this process may use)");
 }
 
 void AddLatentsOption(CLI::App& app, LatentFormat* latents) {
@@ -123,15 +200,28 @@ void AddLatentsOption(CLI::App& app, LatentFormat* latents) {
 }
 
 void AddMemoryOption(CLI::App& app, std::string* memory) {
-  app.add_option("--memory", *memory,
-                 "Most memory that the whole process may use, e.g. 1.5G or 8GiB (default: what the "
-                 "machine has free, less a reserve)")
-      ->type_name("SIZE")
-      ->check(CheckSize);
+  AddSize(app, "--memory", kAnySize, memory,
+          "Maximum memory of the whole process, e.g. 1.5G or 8GiB (default: what the machine has "
+          "free, less a reserve)");
+}
+
+void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
+  AddCount(app, "-s,--seed", {}, &sampling->seed,
+           "Seed of the sampling: the same seed gives the same text (default: 0)");
+  AddCount(app, "--top-k", {0, UINT32_MAX}, &sampling->top_k,
+           "Sample from the N likeliest tokens only; 0: from all (default: 0)");
+  AddReal(app, "--top-p", {0, 1, true}, &sampling->top_p,
+          fmt::format("Sample from the likeliest tokens that together reach probability X "
+                      "(default: {})",
+                      sampling->top_p));
+  AddReal(app, "--min-p", {0, 1}, &sampling->min_p,
+          "Sample from tokens at least X times as likely as the likeliest (default: 0)");
+  AddReal(app, "--repeat-penalty", {0, 1000, true}, &sampling->repeat_penalty,
+          "Above 1: make tokens that occurred before less likely (default: 1)");
 }
 
 std::string ReadUserText(const std::string& file) {
-  if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (file == "-") return ReadStandardInput(kMaxTextBytes);
   try {
     return ReadTextFile(file, kMaxTextBytes);
   } catch (const Error& error) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/pack_progress.h"
 #include "pack/pack.h"
 
@@ -35,15 +36,13 @@ void AddPackCommand(CLI::App& program) {
       "pack",
       "Copy a model into files that are read in order, with checksums; run again, it goes on where "
       "it stopped");
-  app.add_option("-m,--model", options->model, "Model directory: as downloaded, or packed before")
-      ->type_name("DIR")
+  AddText(app, "-m,--model", "DIR", &options->model,
+          "Model directory: as downloaded, or packed before")
       ->required();
-  app.add_option("-o,--output", options->directories,
-                 "Directory to make; given several times, the experts are spread over them, e.g. "
-                 "over several drives")
-      ->type_name("DIR")
-      ->required()
-      ->allow_extra_args(false);
+  AddTexts(app, "-o,--output", "DIR", &options->directories,
+           "Directory to make; given several times, the experts are spread over them, e.g. over "
+           "several drives")
+      ->required();
   AddRawOption(app, &options->write);
   app.add_option("--experts", options->experts,
                  "Lossy: quantise BF16 experts to a format, mxfp4: about a quarter of the bytes, "

@@ -29,8 +29,8 @@ void Plan(const PlanOptions& options) {
     // The plan may be for another machine, so it keeps what was asked for.
     const MemoryCeiling ceiling = ReadMemoryCeiling();
     if (*request.memory_bytes > ceiling.bytes) {
-      fmt::print(stderr, "note: --memory: this machine can give {}: {}\n",
-                 FormatBytes(ceiling.bytes), ceiling.reason);
+      Note("note: --memory: this machine can give {}: {}\n", FormatBytes(ceiling.bytes),
+           ceiling.reason);
     }
   }
   const Outlook outlook = LookAhead(request);
@@ -44,25 +44,18 @@ void AddPlanCommand(CLI::App& program) {
   CLI::App& app = *program.add_subcommand(
       "plan", "Show what to expect of a model on this machine, before any download");
   AddModelOption(app, &options->request.model);
-  app.add_option("--arch", options->request.arch,
-                 "Plan for a published model instead: kimi-k3 or kimi-linear-48b")
-      ->type_name("NAME")
+  AddText(app, "--arch", "NAME", &options->request.arch,
+          "Plan for a published model instead: kimi-k3 or kimi-linear-48b")
       ->excludes("--model");
   AddMemoryOption(app, &options->memory);
-  app.add_option("--drive", options->request.drive,
-                 fmt::format("Rate of the drive in GB/s (default: measured where the model is "
-                             "there, else {})",
-                             kAssumedDrive))
-      ->type_name("X")
-      ->check(CLI::Range(1e-3, 1e4));
-  app.add_option("--cores", options->request.cores,
-                 "Compute threads (default: the physical cores this process may use)")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, kMaxCores));
-  app.add_option("-c,--context", options->request.context,
-                 fmt::format("Tokens to make room for (default: {})", kDefaultPlanContext))
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  AddReal(app, "--drive", {1e-3, 1e4}, &options->request.drive,
+          fmt::format("Rate of the drive in GB/s (default: measured where the model is there, else "
+                      "{})",
+                      kAssumedDrive));
+  AddCount(app, "--cores", {1, kMaxCores}, &options->request.cores,
+           "Compute threads (default: the physical cores this process may use)");
+  AddCount(app, "-c,--context", kSomeTokens, &options->request.context,
+           fmt::format("Tokens to make room for (default: {})", kDefaultPlanContext));
   AddLatentsOption(app, &options->request.latents);
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Plan(*options); });

@@ -62,44 +62,40 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
 }
 
 void PrintDetails(const Engine& engine) {
-  fmt::print(stderr, "{}", LossyText(engine.lossy()));
+  Note("{}", LossyText(engine.lossy()));
   const EngineStats stats = engine.stats();
   const SweepTimes& sweeps = stats.sweeps;
   const double sweep_seconds = sweeps.io_bound_seconds + sweeps.compute_bound_seconds;
-  fmt::print(stderr, "the drive set the pace for {} ({:.0f} %), the cores for {} ({:.0f} %)\n",
-             FormatSeconds(sweeps.io_bound_seconds),
-             100 * Share(sweeps.io_bound_seconds, sweep_seconds),
-             FormatSeconds(sweeps.compute_bound_seconds),
-             100 * Share(sweeps.compute_bound_seconds, sweep_seconds));
-  fmt::print(stderr, "experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
-             stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);
+  Note("the drive set the pace for {} ({:.0f} %), the cores for {} ({:.0f} %)\n",
+       FormatSeconds(sweeps.io_bound_seconds), 100 * Share(sweeps.io_bound_seconds, sweep_seconds),
+       FormatSeconds(sweeps.compute_bound_seconds),
+       100 * Share(sweeps.compute_bound_seconds, sweep_seconds));
+  Note("experts {} asked for, {:.1f} % of them in memory; {} page faults to disk\n",
+       stats.expert_requests, 100 * stats.HitRate(), ReadProcessMemory().major_faults);
   const LockedMemory& locked = engine.locked_memory();
-  fmt::print(stderr, "locked against swapping: {} of {} that stay{}{}\n",
-             FormatBytes(locked.locked_bytes), FormatBytes(locked.wanted_bytes),
-             locked.obstacle.empty() ? "" : "; ", locked.obstacle);
-  fmt::print(stderr, "memory by use:\n{}", FormatLedger(engine.Ledger()));
+  Note("locked against swapping: {} of {} that stay{}{}\n", FormatBytes(locked.locked_bytes),
+       FormatBytes(locked.wanted_bytes), locked.obstacle.empty() ? "" : "; ", locked.obstacle);
+  Note("memory by use:\n{}", FormatLedger(engine.Ledger()));
 }
 
 }  // namespace
 
+std::string RunStats(const Engine& engine, size_t prompt_tokens, const GenerationResult& result) {
+  return StatsJson(engine, prompt_tokens, result).dump(2) + "\n";
+}
+
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
-               const ReportOptions& options) {
+               bool verbose) {
   const EngineStats stats = engine.stats();
-  fmt::print(
-      stderr, "prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
-      prompt_tokens, FormatSeconds(result.prefill_seconds),
-      Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
-      FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
-  fmt::print(stderr, "memory {} at most, of {} granted; read {} ({}), waited {} for the drive\n",
-             FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
-             FormatBytes(stats.ReadBytes()), engine.ReaderDescription(),
-             FormatSeconds(stats.io_wait_seconds));
-  if (options.verbose) PrintDetails(engine);
-  if (options.stats_file.empty()) return;
-  OutputFile file(options.stats_file);
-  const std::string text = StatsJson(engine, prompt_tokens, result).dump(2) + "\n";
-  file.Write(text.data(), text.size());
-  file.Commit();
+  Note("prompt {} tokens in {} ({:.3g} tokens/s), generated {} in {} ({:.3g} tokens/s)\n",
+       prompt_tokens, FormatSeconds(result.prefill_seconds),
+       Rate(prompt_tokens, result.prefill_seconds), result.ids.size(),
+       FormatSeconds(result.decode_seconds), Rate(DecodedTokens(result), result.decode_seconds));
+  Note("memory {} at most, of {} granted; read {} ({}), waited {} for the drive\n",
+       FormatBytes(ReadProcessMemory().peak_rss_bytes), FormatBytes(engine.budget_bytes()),
+       FormatBytes(stats.ReadBytes()), engine.ReaderDescription(),
+       FormatSeconds(stats.io_wait_seconds));
+  if (verbose) PrintDetails(engine);
 }
 
 }  // namespace thimble::cli

@@ -1,21 +1,17 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
+#include <cstddef>
 #include <string>
 
 #include "engine/generation.h"
 
 namespace thimble::cli {
 
-struct ReportOptions {
-  std::string stats_file;  // empty: none is written
-  bool verbose = false;    // also print what memory was used for
-};
-
-/// Prints what a run took on standard error, and writes the same in full to the file of statistics
-/// as JSON, if one is named.
+/// Prints what a run took on standard error; `verbose`: also what its memory was for.
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,
-               const ReportOptions& options);
+               bool verbose);
+
+/// The same in full, as the JSON that --stats writes.
+std::string RunStats(const Engine& engine, size_t prompt_tokens, const GenerationResult& result);
 
 }  // namespace thimble::cli

@@ -17,6 +17,7 @@
 #include "server/http_server.h"
 #include "server/scheduler.h"
 #include "terminal/interrupt.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {
@@ -69,7 +70,7 @@ void Serve(ServeOptions options) {
   try {
     served.markup = FindChatMarkup(*served.tokenizer);
   } catch (const Error&) {
-    fmt::print(stderr, "thimble: this model has no chat format: only /v1/completions works\n");
+    Note("thimble: this model has no chat format: only /v1/completions works\n");
   }
   served.name = options.name;
   if (served.name.empty()) {
@@ -88,10 +89,10 @@ void Serve(ServeOptions options) {
   server::HttpServer http(options.http, served, scheduler);
   CatchInterrupts();
   const int port = http.Start();
-  fmt::print(stderr, "serving {} on {}/v1, context {}, {} at once\n", served.name,
-             server::UrlOf(options.http.host, port), served.context, options.limits.num_sessions);
+  Note("serving {} on {}/v1, context {}, {} at once\n", served.name,
+       server::UrlOf(options.http.host, port), served.context, options.limits.num_sessions);
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  fmt::print(stderr, "ending the answers that are on their way\n");
+  Note("ending the answers that are on their way\n");
   scheduler.Drain();
   http.Stop(kGraceSeconds);
 }
@@ -103,48 +104,33 @@ void AddServeCommand(CLI::App& program) {
   CLI::App& app =
       *program.add_subcommand("serve", "Serve a model to clients of OpenAI's and Anthropic's APIs");
   AddEngineOptions(app, &options->model);
-  app.add_option("--host", options->http.host,
-                 "Address to listen on (default: 127.0.0.1, this machine only)")
-      ->type_name("ADDRESS");
-  app.add_option("--port", options->http.port, "Port to listen on (default: 8080)")
-      ->type_name("N")
-      ->check(CLI::Range(0, 65535));
-  app.add_option("--api-key", options->http.api_key, "Key that clients must give (default: none)")
-      ->type_name("KEY");
-  app.add_option("--cors", options->http.origin,
-                 "Origin of web pages that may call, or '*' (default: pages of this server and of "
-                 "this machine)")
-      ->type_name("ORIGIN");
-  app.add_option("--allow-host", options->http.allowed_hosts,
-                 "Further name by which clients may call this server, e.g. that of a proxy or "
-                 "container; may be repeated (default: addresses and this machine's own names)")
-      ->type_name("NAME")
-      ->allow_extra_args(false);
-  app.add_option("--name", options->name, "Name of the model (default: its directory's)")
-      ->type_name("NAME");
+  AddText(app, "--host", "ADDRESS", &options->http.host,
+          "Address to listen on (default: 127.0.0.1, this machine only)");
+  AddCount(app, "--port", {0, 65535}, &options->http.port,
+           "Port to listen on; 0: any that is free (default: 8080)");
+  AddText(app, "--api-key", "KEY", &options->http.api_key,
+          "Key that clients must give (default: none)");
+  AddText(app, "--cors", "ORIGIN", &options->http.origin,
+          "Origin of web pages that may call, or '*' (default: pages of this server and of this "
+          "machine)");
+  AddTexts(app, "--allow-host", "NAME", &options->http.allowed_hosts,
+           "Further name by which clients may call this server, e.g. that of a proxy or container; "
+           "may be repeated (default: addresses and this machine's own names)");
+  AddText(app, "--name", "NAME", &options->name, "Name of the model (default: its directory's)");
   app.add_option("--effort", options->effort,
                  "How much the model thinks where a request does not say: low, high, max or off "
                  "(default: low)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"low", "high", "max", "off"}));
-  app.add_option("--parallel", options->limits.num_sessions,
-                 "Requests computed together; each sweep over the weights serves all (default: 4)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--queue", options->limits.max_queue,
-                 "Requests that may wait beside them (default: 32)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("-c,--context", options->context,
-                 "Tokens of a prompt and its answer together (default: 4096, or what the model can "
-                 "hold)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--connections", options->http.num_connections,
-                 "Clients that may be connected at a time, each for 48 kB of the memory "
-                 "(default: 256)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 65536));
+  AddCount(app, "--parallel", {1, 64}, &options->limits.num_sessions,
+           "Requests computed together; each sweep over the weights serves all (default: 4)");
+  AddCount(app, "--queue", {1, 1024}, &options->limits.max_queue,
+           "Requests that may wait beside them (default: 32)");
+  AddCount(
+      app, "-c,--context", kSomeTokens, &options->context,
+      "Tokens of a prompt and its answer together (default: 4096, or what the model can hold)");
+  AddCount(app, "--connections", {1, 65536}, &options->http.num_connections,
+           "Clients that may be connected at a time, each for 48 kB of the memory (default: 256)");
   app.callback([options] {
     for (std::string& host : options->http.allowed_hosts) host = server::ParseAllowedHost(host);
     Serve(*options);

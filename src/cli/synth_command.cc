@@ -4,11 +4,15 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/pack_progress.h"
 #include "pack/synth.h"
 
 namespace thimble::cli {
 namespace {
+
+// Of layers and experts; a shape sets lower limits.
+constexpr CountRange kParts = {1, 1 << 20};
 
 struct SynthCommandOptions {
   SynthOptions synth;
@@ -31,29 +35,19 @@ void AddSynthCommand(CLI::App& program) {
   SynthOptions& synth = options->synth;
   CLI::App& app = *program.add_subcommand(
       "synth", "Make a model of random weights in the shape of a published one, to measure with");
-  app.add_option("--arch", synth.architecture,
-                 fmt::format("The shape: {}", fmt::join(PublishedModelNames(), ", ")))
-      ->type_name("NAME")
+  AddText(app, "--arch", "NAME", &synth.architecture,
+          fmt::format("The shape: {}", fmt::join(PublishedModelNames(), ", ")))
       ->required();
-  app.add_option("-o,--output", options->directory, "Directory to make")
-      ->type_name("DIR")
-      ->required();
-  app.add_option("--layers", synth.shape.layers, "Layers (default: as published)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--experts", synth.shape.experts, "Experts of a layer (default: as published)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--distinct-layers", synth.distinct_layers,
-                 "Store N layers of each kind, which the others repeat (default: all)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--distinct-experts", synth.distinct_experts,
-                 "Store N experts of a layer, which the others repeat (default: all)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  app.add_option("-s,--seed", synth.seed, "Seed: same seed, same bytes (default: 0)")
-      ->type_name("N");
+  AddText(app, "-o,--output", "DIR", &options->directory, "Directory to make")->required();
+  AddCount(app, "--layers", kParts, &synth.shape.layers, "Layers (default: as published)");
+  AddCount(app, "--experts", kParts, &synth.shape.experts,
+           "Experts of a layer (default: as published)");
+  AddCount(app, "--distinct-layers", kParts, &synth.distinct_layers,
+           "Store N layers of each kind, which the others repeat (default: all)");
+  AddCount(app, "--distinct-experts", kParts, &synth.distinct_experts,
+           "Store N experts of a layer, which the others repeat (default: all)");
+  AddCount(app, "-s,--seed", {}, &synth.seed,
+           "Seed: the same seed gives the same bytes (default: 0)");
   AddRawOption(app, &options->write);
   app.callback([options] { Synthesize(*options); });
 }

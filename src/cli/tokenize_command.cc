@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/token_ids.h"
 #include "outlook/embedded_model.h"
 #include "terminal/output.h"
 #include "text/tokenizer.h"
@@ -25,8 +24,6 @@ struct TokenizeOptions {
   bool markup = false;
   bool jsonl = false;
 };
-
-std::string ReadStandardInput() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
 
 std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, const TokenizeOptions& options,
                                 const std::string& text) {
@@ -65,31 +62,16 @@ void Tokenize(const TokenizeOptions& options) {
     });
     return;
   }
-  Print(fmt::format("{}\n", fmt::join(EncodeText(tokenizer, options, ReadStandardInput()), ",")));
+  Print(fmt::format(
+      "{}\n", fmt::join(EncodeText(tokenizer, options, ReadStandardInput(kMaxTextBytes)), ",")));
 }
 
-// Ids separated by commas or white space, with or without brackets.
-std::vector<TokenId> ParseIds(const std::string& text) {
+std::vector<TokenId> ParseInput(const std::string& text) {
   std::vector<TokenId> ids;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    if (std::string_view(", \t\r\n[]").find(*at) != std::string_view::npos) {
-      ++at;
-      continue;
-    }
-    TokenId id = 0;
-    const auto [rest, error] = std::from_chars(at, end, id);
-    if (error != std::errc()) {
-      throw Error(
-          ErrorCode::kUsage,
-          fmt::format("expected token ids separated by commas, found '{}'",
-                      std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at)))));
-    }
-    ids.push_back(id);
-    at = rest;
-  }
-  return ids;
+  const std::string wrong = ParseIds(text, &ids);
+  if (wrong.empty()) return ids;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("expected token ids separated by commas, found '{}'", wrong));
 }
 
 void Detokenize(const TokenizeOptions& options) {
@@ -103,15 +85,14 @@ void Detokenize(const TokenizeOptions& options) {
         });
     return;
   }
-  Print(tokenizer.Decode(ParseIds(ReadStandardInput())));
+  Print(tokenizer.Decode(ParseInput(ReadStandardInput(kMaxTextBytes))));
 }
 
 void AddTokenizerModelOption(CLI::App& app, TokenizeOptions* options) {
-  app.add_option(
-         "-m,--model", options->model,
-         "Directory with tiktoken.model, and tokenizer_config.json for the names of special "
-         "tokens (default: the small model that comes with Thimble)")
-      ->type_name("DIR");
+  AddText(
+      app, "-m,--model", "DIR", &options->model,
+      "Directory with tiktoken.model, and tokenizer_config.json for the names of special tokens "
+      "(default: the small model that comes with Thimble)");
 }
 
 }  // namespace

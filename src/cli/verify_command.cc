@@ -8,6 +8,7 @@
 #include "cli/pack_progress.h"
 #include "outlook/embedded_model.h"
 #include "pack/verify.h"
+#include "terminal/output.h"
 
 namespace thimble::cli {
 namespace {
@@ -17,7 +18,7 @@ void Verify(const std::filesystem::path& given) {
   PackProgress progress("reading the model");
   const VerifyReport report = VerifyModel(model, &progress);
   progress.Clear();
-  for (const std::string& damage : report.damages) fmt::print(stderr, "damaged: {}\n", damage);
+  for (const std::string& damage : report.damages) Note("damaged: {}\n", damage);
   if (report.num_damaged > 0) {
     throw Error(ErrorCode::kBadModel,
                 fmt::format("{} damaged places in {}, the first: {}; {}", report.num_damaged,

@@ -1,16 +1,19 @@
 #include "engine/session_file.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <bit>
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "format/checksum.h"
-#include "io/disk_file.h"
 #include "io/file.h"
+#include "io/output_file.h"
 
 namespace thimble {
 namespace {
@@ -44,8 +47,8 @@ uint64_t HeadChecksum(const Head& head) {
   return ChecksumOf({reinterpret_cast<const char*>(&head), offsetof(Head, checksum)});
 }
 
-[[noreturn]] void Refuse(const std::filesystem::path& path, const std::string& reason) {
-  throw Error(ErrorCode::kBadModel, "the session in " + path.string() + " " + reason);
+[[noreturn]] void Refuse(const std::filesystem::path& path, std::string_view reason) {
+  throw Error(ErrorCode::kBadModel, fmt::format("the session in {} {}", path.string(), reason));
 }
 
 std::string_view BytesOf(const std::vector<TokenId>& tokens) {
@@ -54,40 +57,35 @@ std::string_view BytesOf(const std::vector<TokenId>& tokens) {
 
 class Writer {
  public:
-  explicit Writer(const std::filesystem::path& path) : file_(path) {
-    if (!file_.TryLock()) {
-      throw Error(ErrorCode::kUsage, path.string() + " is being written by another process");
-    }
-    file_.Truncate(0);
-  }
+  explicit Writer(const std::filesystem::path& path)
+      : file_(path, OutputFile::Accept::kFilesOnly) {}
   void Write(std::string_view bytes) {
-    file_.WriteAt(position_, bytes);
+    file_.Write(bytes);
     checksum_.Update(bytes.data(), bytes.size());
-    position_ += bytes.size();
   }
   void Finish() {
     const uint64_t digest = checksum_.Digest();
     Write({reinterpret_cast<const char*>(&digest), sizeof(digest)});
-    file_.Sync();
+    file_.Commit();
   }
 
  private:
-  DiskFile file_;
+  OutputFile file_;
   Checksum checksum_;
-  uint64_t position_ = 0;
 };
 
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : file_(File::Open(path)) {
-    if (file_.size() < sizeof(Head)) Refuse(path, "is cut short: it has no head");
+    if (file_.size() < sizeof(Head)) Refuse(path, "is cut short: its head is missing");
     Read(&head_, sizeof(head_));
-    if (head_.magic != kMagic) Refuse(path, "is no session of Thimble");
+    if (head_.magic != kMagic) Refuse(path, "is not a Thimble session");
     if (head_.version != kVersion) {
-      Refuse(path, "has format " + std::to_string(head_.version) + ", expected " +
-                       std::to_string(kVersion) + ": it was made by another version of Thimble");
+      Refuse(path, fmt::format("has format {}, expected {}: another version of Thimble wrote it",
+                               head_.version, kVersion));
     }
-    if (head_.checksum != HeadChecksum(head_)) Refuse(path, "is damaged: its head was changed");
+    if (head_.checksum != HeadChecksum(head_))
+      Refuse(path, "is damaged: the checksum of its head does not match");
     CheckSize();
   }
 
@@ -113,7 +111,7 @@ class Reader {
     const uint64_t found = checksum_.Digest();
     uint64_t expected = 0;
     Read(&expected, sizeof(expected));
-    if (found != expected) Refuse(path(), "is damaged: its checksum does not fit its contents");
+    if (found != expected) Refuse(path(), "is damaged: its checksum does not match");
   }
 
  private:
@@ -122,14 +120,14 @@ class Reader {
     if (head.num_tokens > kMaxTokens || head.num_pending > kMaxTokens ||
         head.random_bytes > kMaxNoteBytes || head.text_bytes > kMaxNoteBytes ||
         head.num_logits > kMaxTokens || head.state_bytes > file_.size()) {
-      Refuse(path(), "is damaged: its head states sizes that cannot be");
+      Refuse(path(), "is damaged: the sizes in its head are impossible");
     }
     const uint64_t expected =
         sizeof(Head) + (head.num_tokens + head.num_pending) * sizeof(TokenId) + head.random_bytes +
         head.text_bytes + head.state_bytes + head.num_logits * sizeof(float) + sizeof(uint64_t);
     if (file_.size() != expected) {
-      Refuse(path(), "has " + std::to_string(file_.size()) + " bytes, expected " +
-                         std::to_string(expected) + ": it was cut or changed");
+      Refuse(path(), fmt::format("has {} bytes, expected {}: it was cut or changed", file_.size(),
+                                 expected));
     }
   }
 
@@ -145,31 +143,34 @@ void CheckFits(const Reader& reader, Session& session) {
   Engine& engine = session.engine();
   const ModelConfig& config = engine.config();
   if (head.fingerprint != engine.Fingerprint()) {
-    Refuse(reader.path(), "was made with another model (fingerprint " +
-                              FormatChecksum(head.fingerprint) + ", expected " +
-                              FormatChecksum(engine.Fingerprint()) + ")");
+    Refuse(reader.path(),
+           fmt::format("belongs to another model (fingerprint {}, expected {})",
+                       FormatChecksum(head.fingerprint), FormatChecksum(engine.Fingerprint())));
   }
-  if (head.precision >= kNumPrecisions) Refuse(reader.path(), "is damaged: no such precision");
+  if (head.precision >= kNumPrecisions)
+    Refuse(reader.path(), "is damaged: it names an unknown latent format");
   const auto precision = static_cast<LatentFormat>(head.precision);
   if (precision != session.latents()) {
-    Refuse(reader.path(), std::string("has its latents as ") + NameOf(precision) + ", expected " +
-                              NameOf(session.latents()) + "; give --kv " + NameOf(precision));
+    Refuse(reader.path(),
+           fmt::format("stores its latents as {}, expected {}; use --kv {}", NameOf(precision),
+                       NameOf(session.latents()), NameOf(precision)));
   }
   if (head.num_tokens > session.capacity()) {
-    throw Error(ErrorCode::kUsage, "the session in " + reader.path().string() + " holds " +
-                                       std::to_string(head.num_tokens) +
-                                       " tokens, more than the context of " +
-                                       std::to_string(session.capacity()) + "; raise -c");
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the session in {} holds {} tokens, more than the context of {}; raise "
+                            "-c",
+                            reader.path().string(), head.num_tokens, session.capacity()));
   }
   if (head.state_bytes != StateCache::PieceBytes(config, head.num_tokens, precision) ||
       (head.num_logits != 0 && head.num_logits != config.vocab_size)) {
-    Refuse(reader.path(), "has a state of another size than this model's");
+    Refuse(reader.path(), "has a state of the wrong size for this model");
   }
 }
 
 void CheckIds(const Reader& reader, const std::vector<TokenId>& ids, size_t vocab_size) {
   for (const TokenId id : ids) {
-    if (id >= vocab_size) Refuse(reader.path(), "is damaged: it names tokens that do not exist");
+    if (id >= vocab_size)
+      Refuse(reader.path(), "is damaged: it contains token ids outside the vocabulary");
   }
 }
 
@@ -190,23 +191,27 @@ void SessionFile::Save(const std::filesystem::path& path, Session& session,
   head.state_bytes = StateCache::PieceBytes(engine.config(), num_tokens, session.latents());
   head.num_logits = session.has_logits() ? engine.config().vocab_size : 0;
   head.checksum = HeadChecksum(head);
-  {
-    Writer writer(PartialPath(path));
-    writer.Write({reinterpret_cast<const char*>(&head), sizeof(head)});
-    writer.Write(BytesOf(session.tokens()));
-    writer.Write(BytesOf(notes.pending));
-    writer.Write(notes.random_state);
-    writer.Write(notes.text);
-    for (const std::span<const std::byte> piece : session.state_.Pieces(num_tokens)) {
-      writer.Write({reinterpret_cast<const char*>(piece.data()), piece.size()});
-    }
-    if (session.has_logits()) {
-      const auto logits = std::as_bytes(session.logits());
-      writer.Write({reinterpret_cast<const char*>(logits.data()), logits.size()});
-    }
-    writer.Finish();
+  Writer writer(path);
+  writer.Write({reinterpret_cast<const char*>(&head), sizeof(head)});
+  writer.Write(BytesOf(session.tokens()));
+  writer.Write(BytesOf(notes.pending));
+  writer.Write(notes.random_state);
+  writer.Write(notes.text);
+  for (const std::span<const std::byte> piece : session.state_.Pieces(num_tokens)) {
+    writer.Write({reinterpret_cast<const char*>(piece.data()), piece.size()});
   }
-  Publish(path);
+  if (session.has_logits()) {
+    const auto logits = std::as_bytes(session.logits());
+    writer.Write({reinterpret_cast<const char*>(logits.data()), logits.size()});
+  }
+  writer.Finish();
+}
+
+bool SessionFile::Exists(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) return false;
+  return !std::filesystem::is_regular_file(status) || std::filesystem::file_size(path, error) != 0;
 }
 
 SessionNotes SessionFile::Load(const std::filesystem::path& path, Session& session) {

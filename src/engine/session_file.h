@@ -21,10 +21,13 @@ struct SessionNotes {
 /// docs/SESSIONS.md describes the file.
 class SessionFile {
  public:
-  /// Writes `session`, which must not be poisoned, beside `path` and moves it there once it is on
-  /// the drive: the file is there as a whole, or as it was. Error(kRuntime) where the drive fails
-  /// or is full, Error(kUsage) where another process is writing it.
+  /// Writes `session`, which must not be poisoned, as OutputFile does: `path` is there as a whole,
+  /// or as it was. Error(kUsage) where `path` is neither a regular file nor free, Error(kRuntime)
+  /// where the system fails.
   static void Save(const std::filesystem::path& path, Session& session, const SessionNotes& notes);
+
+  /// Whether there is something to load in `path`: a file, and not an empty one, as mktemp makes.
+  static bool Exists(const std::filesystem::path& path);
 
   /// Makes `session` what was saved; it may have another capacity. Error(kBadModel) with the reason
   /// where the file is no session, is damaged or of another format, or was made with another model;

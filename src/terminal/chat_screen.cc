@@ -1,6 +1,5 @@
 #include "terminal/chat_screen.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,7 +57,7 @@ bool ChatScreen::Continue() {
   const int interrupts = NumInterrupts();
   if (interrupts > 0 && !told_) {
     progress_.Clear();
-    if (terminal_) fmt::print(stderr, "\n(stops after this step; Ctrl-C again: at once)\n");
+    if (terminal_) Note("\n(stops after this step; Ctrl-C again: at once)\n");
     told_ = true;
   }
   return interrupts < 2;
@@ -75,7 +74,7 @@ void ChatScreen::OnProgress(size_t done, size_t total) {
 void ChatScreen::OnToken(ReplyChannel channel) {
   if (channel != ReplyChannel::kReasoning) return;
   ++thought_tokens_;
-  if (folded_ && terminal_) fmt::print(stderr, "\r\033[K(thinking: {} tokens)", thought_tokens_);
+  if (folded_ && terminal_) Note("\r\033[K(thinking: {} tokens)", thought_tokens_);
 }
 
 void ChatScreen::OnReasoning(std::string_view text) {
@@ -88,7 +87,7 @@ void ChatScreen::OnReasoning(std::string_view text) {
 }
 
 void ChatScreen::EndThought() {
-  if (folded_ && terminal_ && thought_tokens_ > 0) fmt::print(stderr, "\r\033[K");
+  if (folded_ && terminal_ && thought_tokens_ > 0) Note("\r\033[K");
   if (!in_thought_) return;
   Print(ends_line_ ? "\033[0m" : "\033[0m\n");
   in_thought_ = false;

@@ -2,33 +2,63 @@
 
 #include <csignal>
 
+#include "io/output_file.h"
+
 namespace thimble {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t ending = 0;
 
-void OnSignal(int) { interrupted = interrupted + 1; }
+void OnInterrupt(int) { interrupts = interrupts + 1; }
+
+void OnEnd(int) {
+  interrupts = interrupts + 1;
+  ending = 1;
+}
+
+// The second signal of a kind ends the process, as it would have done by itself.
+void OnFirstOrSecond(int signal) {
+  static volatile std::sig_atomic_t terms = 0;
+  static volatile std::sig_atomic_t ctrl_cs = 0;
+  volatile std::sig_atomic_t& count = signal == SIGTERM ? terms : ctrl_cs;
+  count = count + 1;
+  interrupts = interrupts + 1;
+  if (count < 2) return;
+  RemoveHiddenOutputFiles();
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+// A signal that is ignored stays ignored: `nohup` wants that of SIGHUP, a shell of the SIGINT of
+// what runs in its background.
+void Catch(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = handler;
+  ::sigaction(signal, &action, nullptr);
+}
 
 }  // namespace
 
 void CatchInterrupts() {
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) Catch(signal, OnFirstOrSecond);
+  // A lost connection comes twice, from the kernel and from the shell.
+  Catch(SIGHUP, OnInterrupt);
 }
 
 void CountInterrupts() {
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  sigaction(SIGINT, &action, nullptr);
+  Catch(SIGINT, OnInterrupt);
+  for (const int signal : {SIGTERM, SIGHUP}) Catch(signal, OnEnd);
 }
 
-int NumInterrupts() { return interrupted; }
+int NumInterrupts() { return interrupts; }
 
-void ForgetInterrupts() { interrupted = 0; }
+void ForgetInterrupts() { interrupts = 0; }
 
-bool Interrupted() { return interrupted != 0; }
+bool Interrupted() { return interrupts != 0; }
+
+bool Ending() { return ending != 0; }
 
 }  // namespace thimble

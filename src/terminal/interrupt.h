@@ -2,17 +2,21 @@
 
 namespace thimble {
 
-/// From now on the first Ctrl-C (or SIGTERM) only sets a flag, so that the work can end cleanly
-/// with its report; the second of the same kind ends the process at once.
+/// From now on the first Ctrl-C, SIGTERM or SIGHUP (a lost connection) only sets a flag, so that
+/// the work can end cleanly and save its results; a second Ctrl-C or SIGTERM ends the process at
+/// once. Signals that were ignored stay ignored.
 void CatchInterrupts();
 
-/// From now on Ctrl-C only counts, each time; it also ends a wait for input.
+/// From now on Ctrl-C only counts, each time; it also ends a wait for input. SIGTERM and SIGHUP
+/// count likewise, and ask the program to end.
 void CountInterrupts();
-/// How often since it was last forgotten.
+/// How many came since ForgetInterrupts.
 int NumInterrupts();
 void ForgetInterrupts();
 
 /// True once the user has asked to stop.
 bool Interrupted();
+/// True once SIGTERM or SIGHUP came, where CountInterrupts catches them.
+bool Ending();
 
 }  // namespace thimble

@@ -1,10 +1,10 @@
 #include "terminal/live_status.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/byte_size.h"
 #include "memory/process_memory.h"
+#include "terminal/output.h"
 
 namespace thimble {
 
@@ -23,15 +23,15 @@ void LiveStatus::Show(std::string_view what, size_t done_tokens, size_t layer) {
   const EngineStats stats = engine_.stats();
   const auto read = static_cast<double>(stats.ReadBytes() - last_stats_.ReadBytes());
   const ProcessMemory memory = ReadProcessMemory();
-  fmt::print(stderr,
-             "\r\033[K{}: {} tokens, {:.3g} tokens/s, layer {} of {}, memory {} of {}, {}/s read, "
-             "{:.0f} % expert "
-             "hits, {} faults",
-             what, done_tokens, static_cast<double>(done_tokens) / seconds_of(now - start_),
-             layer + 1, engine_.config().num_layers(), FormatBytes(memory.rss_bytes),
-             FormatBytes(engine_.budget_bytes()),
-             FormatBytes(static_cast<uint64_t>(read / seconds_of(now - last_))),
-             100 * stats.HitRate(), memory.major_faults);
+  Note(
+      "\r\033[K{}: {} tokens, {:.3g} tokens/s, layer {} of {}, memory {} of {}, {}/s read, "
+      "{:.0f} % expert "
+      "hits, {} faults",
+      what, done_tokens, static_cast<double>(done_tokens) / seconds_of(now - start_), layer + 1,
+      engine_.config().num_layers(), FormatBytes(memory.rss_bytes),
+      FormatBytes(engine_.budget_bytes()),
+      FormatBytes(static_cast<uint64_t>(read / seconds_of(now - last_))), 100 * stats.HitRate(),
+      memory.major_faults);
   last_ = now;
   last_stats_ = stats;
   shown_ = true;
@@ -45,7 +45,7 @@ void LiveStatus::BeginText() {
 }
 
 void LiveStatus::Clear() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+  if (shown_) Note("\r\033[K");
   shown_ = false;
 }
 

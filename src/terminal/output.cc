@@ -1,13 +1,15 @@
 #include "terminal/output.h"
 
-#include <fmt/format.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "base/byte_size.h"
-#include "base/error.h"
+#include "terminal/interrupt.h"
 
 namespace thimble {
 namespace {
@@ -17,45 +19,70 @@ bool OnTerminal() {
   return terminal;
 }
 
+// Of a descriptor that another program has made non-blocking.
+void AwaitRoom(int descriptor) {
+  pollfd waiting = {descriptor, POLLOUT, 0};
+  ::poll(&waiting, 1, -1);
+}
+
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 
+StandardOutputError::StandardOutputError(int error)
+    : Error(ErrorCode::kRuntime,
+            fmt::format("cannot write to standard output: {}", std::strerror(error))),
+      reader_has_gone_(error == EPIPE) {}
+
 void Print(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return;
-  throw Error(ErrorCode::kRuntime,
-              fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  while (!text.empty()) {
+    const ssize_t put = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno == EAGAIN) {
+      AwaitRoom(STDOUT_FILENO);
+      continue;
+    }
+    if (put < 0) throw StandardOutputError(errno);
+    text.remove_prefix(static_cast<size_t>(put));
+  }
 }
 
-OutputFile::OutputFile(const std::filesystem::path& path)
-    : path_(path), partial_(path.string() + ".partial"), file_(std::fopen(partial_.c_str(), "wb")) {
-  if (file_ == nullptr) Fail();
+void PrintNote(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(STDERR_FILENO, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return;
+    text.remove_prefix(static_cast<size_t>(put));
+  }
 }
 
-OutputFile::~OutputFile() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
+std::string ReadStandardInput(uint64_t max_bytes) {
+  std::string text;
+  std::array<char, size_t{1} << 16> chunk = {};
+  while (true) {
+    const ssize_t got = ::read(STDIN_FILENO, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR && !Interrupted()) continue;
+    if (got < 0) {
+      throw Error(ErrorCode::kRuntime,
+                  fmt::format("cannot read standard input: {}", std::strerror(errno)));
+    }
+    if (got == 0) return text;
+    text.append(chunk.data(), static_cast<size_t>(got));
+    if (text.size() > max_bytes) {
+      throw Error(ErrorCode::kUsage, fmt::format("standard input has more than {}, the maximum",
+                                                 FormatBytes(max_bytes)));
+    }
+  }
 }
 
-void OutputFile::Write(const void* data, size_t bytes) {
-  if (std::fwrite(data, 1, bytes, file_) != bytes) Fail();
-}
-
-void OutputFile::Commit() {
-  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) Fail();
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0) Fail();
-  std::fclose(file_);
-  file_ = nullptr;
-}
-
-void OutputFile::Fail() {
-  throw Error(ErrorCode::kRuntime, fmt::format("cannot write {}: {}; nothing was left there",
-                                               path_.string(), std::strerror(errno)));
+void OpenStandardDescriptors() {
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
+    if (::fcntl(number, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is taken: this one. Without /dev, a folder takes the place.
+    if (::open("/dev/null", O_RDWR) < 0) ::open("/", O_RDONLY | O_DIRECTORY);
+  }
 }
 
 bool ProgressLine::IsDue() {
@@ -68,10 +95,10 @@ bool ProgressLine::IsDue() {
 
 void ProgressLine::Put(const std::string& line) {
   if (OnTerminal()) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    Note("\r\033[K{}", line);
     shown_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    Note("{}\n", line);
   }
 }
 
@@ -99,7 +126,7 @@ void ProgressLine::ShowBytes(std::string_view what, uint64_t done, uint64_t tota
 }
 
 void ProgressLine::Clear() {
-  if (shown_) fmt::print(stderr, "\r\033[K");
+  if (shown_) Note("\r\033[K");
   shown_ = false;
 }
 

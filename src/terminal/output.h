@@ -1,38 +1,48 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "base/error.h"
 
 namespace thimble {
 
-/// Writes to standard output at once, so that text appears as it is made. Error(kRuntime) where it
-/// cannot be written, e.g. since the disk is full.
+/// Writes to standard output at once, so that text appears as it is made. Throws
+/// StandardOutputError where it cannot be written.
 void Print(std::string_view text);
 
-/// A file that is there whole or not at all: written beside its place, and moved there by Commit.
-class OutputFile {
+/// Standard output takes no more: the disk is full, the terminal is gone, the reader of a pipe has
+/// closed it.
+class StandardOutputError : public Error {
  public:
-  /// Error(kRuntime) naming the file and the reason.
-  explicit OutputFile(const std::filesystem::path& path);
-  /// Without Commit, what was written is removed.
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  void Write(const void* data, size_t bytes);
-  void Commit();
+  explicit StandardOutputError(int error);
+  /// The reader of a pipe wants no more, which is its right: programs end without a word.
+  bool reader_has_gone() const { return reader_has_gone_; }
 
  private:
-  [[noreturn]] void Fail();
-
-  std::filesystem::path path_;
-  std::filesystem::path partial_;
-  std::FILE* file_ = nullptr;
+  bool reader_has_gone_;
 };
+
+/// Writes a note to standard error. One that cannot be written is dropped: it must not cost the
+/// result.
+void PrintNote(std::string_view text);
+template <typename... Args>
+void Note(fmt::format_string<Args...> format, Args&&... args) {
+  PrintNote(fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// All of standard input, at most `max_bytes`. Error(kUsage) beyond that, Error(kRuntime) where it
+/// cannot be read.
+std::string ReadStandardInput(uint64_t max_bytes);
+
+/// Opens those of the descriptors 0, 1 and 2 that are closed to /dev/null. Otherwise the next file
+/// to be opened would take their place, and be read as input or overwritten by output.
+void OpenStandardDescriptors();
 
 /// One line of progress on standard error: renewed in place on a terminal, a line every few seconds
 /// elsewhere.

@@ -94,7 +94,7 @@ TEST_F(CommandTest, WrongUsageIsExplained) {
   ExpectFailure(Run({"run", "-p", "a", "--fast"}), kUsage, {"--fast"});
   ExpectFailure(Run({"run"}), kUsage, {"exactly one of -p, -f and --ids"});
   ExpectFailure(Run({"run", "-p", "a", "--ids", "1"}), kUsage, {"exactly one"});
-  ExpectFailure(Run({"run", "-p", ""}), kUsage, {"prompt is empty"});
+  ExpectFailure(Run({"run", "-p", ""}), kUsage, {"--prompt", "empty"});
   ExpectFailure(Run({"run", "--ids", "1,512"}), kUsage, {"token id 512", "0 to 511"});
   ExpectFailure(Run({"run", "--ids", "1,x"}), kUsage, {"x"});
   ExpectFailure(Run({"run", "-p", "a", "--memory", "plenty"}), kUsage, {"1.5G", "plenty"});

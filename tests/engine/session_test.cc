@@ -273,7 +273,7 @@ TEST_P(SessionTest, RefusesEveryFileThatIsNotWhole) {
   expect_refused(whole.substr(0, 79), "cut short");
   expect_refused(whole.substr(0, whole.size() - 1), "expected " + std::to_string(whole.size()));
   expect_refused(whole + "x", "expected " + std::to_string(whole.size()));
-  expect_refused("GGUF" + whole.substr(4), "is no session");
+  expect_refused("GGUF" + whole.substr(4), "is not a Thimble session");
   const auto flipped = [&](size_t i) {
     std::string bytes = whole;
     bytes[i] = static_cast<char>(bytes[i] ^ 4);
