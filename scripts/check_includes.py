@@ -12,18 +12,21 @@ import sys
 # and system headers are allowed everywhere.
 LAYERS = {
     "base": ([], ["fmt/"]),
-    "json": (["base"], ["nlohmann/"]),
+    "json": (["base"], ["fmt/", "nlohmann/"]),
     "codec": (["base"], []),
     "memory": (["base"], ["fmt/"]),
     "io": (["base"], ["fmt/", "liburing.h"]),
     "kernels": (["base", "codec"], ["hwy/"]),
-    "format": (["base", "json", "codec", "io"], ["xxhash.h", "nlohmann/", "simdjson.h"]),
+    "format": (
+        ["base", "json", "codec", "io"],
+        ["fmt/", "xxhash.h", "nlohmann/", "simdjson.h"],
+    ),
     "model": (
         ["base", "codec", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"],
         [],
     ),
     "residency": (["base", "codec", "memory", "io", "kernels", "format", "model"], []),
-    "text": (["base", "format", "io"], ["utf8proc.h", "xxhash.h", "nlohmann/"]),
+    "text": (["base", "json", "format", "io"], ["fmt/", "utf8proc.h", "xxhash.h"]),
     "chat": (["base", "json", "text"], ["fmt/", "nlohmann/"]),
     "grammar": (["base", "json", "text", "chat"], []),
     "engine": (

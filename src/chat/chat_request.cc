@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "chat/content_reader.h"
+#include "json/json_fields.h"
 
 namespace thimble {
 namespace {
@@ -17,10 +18,7 @@ namespace {
 
 // The string `key` of `object`, empty where it is absent or null.
 std::string ReadString(const JsonValue& object, const std::string& key, const std::string& path) {
-  const JsonValue* value = object.FindSet(key);
-  if (value == nullptr) return {};
-  if (!value->is_string()) Fail(path + "." + key, "expected a string");
-  return value->text;
+  return JsonFields(object, RequestOrigin(), path + ".").MaybeText(key).value_or("");
 }
 
 ChatRole ReadRole(const JsonValue& message, const std::string& path) {
@@ -196,10 +194,7 @@ void ReadResponseFormat(const JsonValue& format, ChatRequest* request) {
 }
 
 bool ReadBoolean(const JsonValue& body, const std::string& key, bool absent) {
-  const JsonValue* value = body.FindSet(key);
-  if (value == nullptr) return absent;
-  if (!value->is_boolean()) Fail(key, "expected true or false");
-  return value->boolean;
+  return JsonFields(body, RequestOrigin()).MaybeBool(key).value_or(absent);
 }
 
 }  // namespace

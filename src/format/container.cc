@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "base/error.h"
 #include "codec/coded_bf16.h"
 #include "format/checksum.h"
-#include "format/config_fields.h"
+#include "format/config_json.h"
 #include "format/model_files.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
@@ -50,7 +51,7 @@ bool IsPlainName(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
-void CheckVersion(const ConfigFields& fields, const std::string& source) {
+void CheckVersion(const JsonFields& fields, const std::string& source) {
   const size_t version = fields.NonNegative("version");
   if (version == kContainerVersion) return;
   throw Error(ErrorCode::kBadModel,
@@ -59,7 +60,7 @@ void CheckVersion(const ConfigFields& fields, const std::string& source) {
                   "; pack the model again with this Thimble, or use the one that packed it");
 }
 
-uint64_t ReadChecksum(const ConfigFields& fields, const char* key) {
+uint64_t ReadChecksum(const JsonFields& fields, const char* key) {
   const std::string text = fields.Text(key);
   uint64_t checksum = 0;
   const char* last = text.data() + text.size();
@@ -69,7 +70,7 @@ uint64_t ReadChecksum(const ConfigFields& fields, const char* key) {
   return checksum;
 }
 
-Architecture ReadArchitecture(const ConfigFields& fields) {
+Architecture ReadArchitecture(const JsonFields& fields) {
   const std::string name = fields.Text("architecture");
   for (const Architecture known : {Architecture::kKimiK3, Architecture::kKimiLinear}) {
     if (name == NameOf(known)) return known;
@@ -77,7 +78,7 @@ Architecture ReadArchitecture(const ConfigFields& fields) {
   fields.Fail("architecture", "kimi_k3 or kimi_linear");
 }
 
-std::vector<std::string> ReadDirectories(const ConfigFields& fields) {
+std::vector<std::string> ReadDirectories(const JsonFields& fields) {
   std::vector<std::string> directories = fields.TextList("directories");
   fields.Check(
       !directories.empty() && directories.size() <= kMaxDirectories && directories[0] == ".",
@@ -90,10 +91,10 @@ std::vector<std::string> ReadDirectories(const ConfigFields& fields) {
   return directories;
 }
 
-std::vector<LossyPart> ReadLossy(const ConfigFields& fields) {
+std::vector<LossyPart> ReadLossy(const JsonFields& fields) {
   std::vector<LossyPart> parts;
   if (!fields.Has("lossy")) return parts;
-  for (const ConfigFields& entry : fields.ObjectList("lossy")) {
+  for (const JsonFields& entry : fields.ObjectList("lossy")) {
     LossyPart part = {entry.Text("part"), entry.Text("format"), entry.Number("relative_error")};
     const bool experts = part.part == kLossyExperts;
     entry.Check((experts || part.part == kLossyTrunk) && !IsLossy(parts, part.part), "part",
@@ -106,16 +107,16 @@ std::vector<LossyPart> ReadLossy(const ConfigFields& fields) {
   return parts;
 }
 
-std::vector<ContainerFile> ReadFiles(const ConfigFields& fields, size_t num_directories) {
+std::vector<ContainerFile> ReadFiles(const JsonFields& fields, size_t num_directories) {
   std::vector<ContainerFile> files;
   std::set<std::pair<size_t, std::string>> seen;
-  for (const ConfigFields& entry : fields.ObjectList("files")) {
+  for (const JsonFields& entry : fields.ObjectList("files")) {
     ContainerFile file;
     file.name = entry.Text("name");
     entry.Check(IsPlainName(file.name), "name", "a plain file name");
     file.directory = entry.NonNegative("directory");
     entry.Check(file.directory < num_directories, "directory", "an index into 'directories'");
-    file.size = entry.Size("size", kMaxFileBytes - 1);
+    file.size = entry.Integer("size", 0, kMaxFileBytes - 1);
     entry.Check(seen.emplace(file.directory, file.name).second, "name", "each file once");
     files.push_back(std::move(file));
   }
@@ -123,7 +124,7 @@ std::vector<ContainerFile> ReadFiles(const ConfigFields& fields, size_t num_dire
   return files;
 }
 
-ContainerTensor ReadTensor(const ConfigFields& fields) {
+ContainerTensor ReadTensor(const JsonFields& fields) {
   ContainerTensor tensor;
   tensor.name = fields.Text("name");
   const std::optional<DType> dtype = ParseDType(fields.Text("dtype"));
@@ -146,22 +147,22 @@ ContainerTensor ReadTensor(const ConfigFields& fields) {
   return tensor;
 }
 
-size_t ReadExtent(const ConfigFields& fields, const ContainerManifest& manifest) {
+size_t ReadExtent(const JsonFields& fields, const ContainerManifest& manifest) {
   const size_t extent = fields.NonNegative("extent");
   fields.Check(extent < manifest.num_extents, "extent",
                "a number below extents.count (" + std::to_string(manifest.num_extents) + ")");
   return extent;
 }
 
-ContainerLayer ReadLayer(const ConfigFields& fields, const ContainerManifest& manifest) {
+ContainerLayer ReadLayer(const JsonFields& fields, const ContainerManifest& manifest) {
   ContainerLayer layer;
   layer.first_extent = ReadExtent(fields, manifest);
-  for (const ConfigFields& entry : fields.ObjectList("tensors")) {
+  for (const JsonFields& entry : fields.ObjectList("tensors")) {
     layer.tensors.push_back(ReadTensor(entry));
   }
   fields.Check(layer.tensors.size() <= manifest.num_extents - layer.first_extent, "tensors",
                "no more than there are extents");
-  const std::optional<ConfigFields> experts = fields.MaybeObject("experts");
+  const std::optional<JsonFields> experts = fields.MaybeObject("experts");
   if (!experts) return layer;
   layer.first_expert = ReadExtent(*experts, manifest);
   layer.distinct_experts = experts->Positive("distinct");
@@ -516,8 +517,8 @@ size_t CodedGroupRows(size_t cols) {
 }
 
 ContainerManifest ParseManifest(std::string_view json, const std::string& source) {
-  const Json root = ParseConfigJson(json, source);
-  const ConfigFields fields(root, source, "");
+  const JsonValue root = ParseConfigJson(json, source);
+  const JsonFields fields(root, {source});
   fields.Check(fields.Text("format") == kContainerFormat, "format",
                "\"" + std::string(kContainerFormat) + "\"");
   CheckVersion(fields, source);
@@ -529,14 +530,14 @@ ContainerManifest ParseManifest(std::string_view json, const std::string& source
   manifest.coded_scales = fields.MaybeBool("coded_scales").value_or(false);
   manifest.directories = ReadDirectories(fields);
   manifest.files = ReadFiles(fields, manifest.directories.size());
-  const ConfigFields extents = fields.Object("extents");
+  const JsonFields extents = fields.Object("extents");
   manifest.num_extents = extents.Positive("count");
   extents.Check(manifest.num_extents <= kMaxExtents, "count", "at most 2^26");
   manifest.table_checksum = ReadChecksum(extents, "checksum");
-  for (const ConfigFields& entry : fields.ObjectList("globals")) {
+  for (const JsonFields& entry : fields.ObjectList("globals")) {
     manifest.globals.push_back({ReadExtent(entry, manifest), ReadTensor(entry)});
   }
-  for (const ConfigFields& entry : fields.ObjectList("layers")) {
+  for (const JsonFields& entry : fields.ObjectList("layers")) {
     manifest.layers.push_back(ReadLayer(entry, manifest));
   }
   return manifest;

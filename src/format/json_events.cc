@@ -15,7 +15,7 @@ using simdjson::dom::element;
   if (error == simdjson::MEMALLOC) throw std::bad_alloc();  // no fault of the file
   if (error == simdjson::DEPTH_ERROR) {
     throw Error(ErrorCode::kBadModel, source + ": JSON nested deeper than " +
-                                          std::to_string(kMaxJsonDepth) +
+                                          std::to_string(kMaxFileDepth) +
                                           " levels, which no published model needs; download it "
                                           "again");
   }
@@ -61,7 +61,7 @@ void Replay(const element& value, JsonHandler& handler) {
 void Parse(const std::string& text, const std::string& source, JsonHandler& handler) {
   simdjson::dom::parser parser;
   // The library counts the text itself as a level.
-  simdjson::error_code error = parser.allocate(text.size(), kMaxJsonDepth + 1);
+  simdjson::error_code error = parser.allocate(text.size(), kMaxFileDepth + 1);
   element root;
   if (!error) error = parser.parse(text).get(root);
   if (error) FailText(source, error);

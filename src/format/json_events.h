@@ -29,11 +29,11 @@ class JsonHandler {
   virtual void Scalar(const JsonScalar& scalar) = 0;
 };
 
-/// Deepest nesting accepted in any file of a checkpoint; the published ones need six.
-inline constexpr size_t kMaxJsonDepth = 64;
+/// The deepest nesting accepted in a file of a checkpoint; the published ones need six.
+inline constexpr size_t kMaxFileDepth = 64;
 
 /// Parses exactly one JSON value that fills all of `text`. Error(kBadModel) names `source` and says
-/// what is not JSON, or that it is nested deeper than kMaxJsonDepth; then no call has been made.
+/// what is not JSON, or that it is nested deeper than kMaxFileDepth; then no call has been made.
 /// Repeated keys are the handler's business. Costs about twice the text in memory meanwhile.
 void ParseJson(std::string_view text, const std::string& source, JsonHandler& handler);
 

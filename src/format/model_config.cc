@@ -6,7 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/error.h"
-#include "format/config_fields.h"
+#include "format/config_json.h"
 #include "format/model_files.h"
 #include "format/tensor_role.h"
 #include "io/file.h"
@@ -22,7 +22,7 @@ constexpr size_t kMaxExperts = 16384;
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 62;
 constexpr size_t kMaxConvWidth = 8;
 
-Architecture ReadArchitecture(const ConfigFields& top) {
+Architecture ReadArchitecture(const JsonFields& top) {
   const std::string type = top.Text("model_type");
   if (type == "kimi_k3") return Architecture::kKimiK3;
   if (type == "kimi_linear") return Architecture::kKimiLinear;
@@ -30,7 +30,7 @@ Architecture ReadArchitecture(const ConfigFields& top) {
 }
 
 // a * b for a size that is derived from field `key`.
-size_t Product(const ConfigFields& fields, const char* key, std::array<size_t, 2> factors) {
+size_t Product(const JsonFields& fields, const char* key, std::array<size_t, 2> factors) {
   const std::optional<size_t> product = CheckedMul(factors[0], factors[1]);
   fields.Check(product && *product < kDimLimit, key,
                "a product with the sizes it multiplies below 2^31");
@@ -38,14 +38,14 @@ size_t Product(const ConfigFields& fields, const char* key, std::array<size_t, 2
 }
 
 // Everywhere a field that is absent or false means the ordinary model.
-void CheckUnsupported(const ConfigFields& fields) {
+void CheckUnsupported(const JsonFields& fields) {
   fields.Check(!fields.MaybeBool("tie_word_embeddings").value_or(false), "tie_word_embeddings",
                "false: tied embeddings are not supported");
   fields.Check(fields.MaybeNonNegative("num_nextn_predict_layers").value_or(0) == 0,
                "num_nextn_predict_layers", "0: prediction layers are not supported");
 }
 
-void ReadSizes(const ConfigFields& text, ModelConfig* config) {
+void ReadSizes(const JsonFields& text, ModelConfig* config) {
   config->hidden_size = text.Positive("hidden_size");
   config->vocab_size = text.Positive("vocab_size");
   const bool is_position = text.Has("max_position_embeddings") || !text.Has("model_max_length");
@@ -57,7 +57,7 @@ void ReadSizes(const ConfigFields& text, ModelConfig* config) {
 }
 
 // Marks the layers that one of the two lists names, counting from 1.
-void MarkLayers(const ConfigFields& linear, const char* key,
+void MarkLayers(const JsonFields& linear, const char* key,
                 std::vector<std::optional<MixerKind>>* mixers) {
   const MixerKind kind = key == std::string_view("kda_layers") ? MixerKind::kKda : MixerKind::kMla;
   for (const size_t number : linear.PositiveList(key)) {
@@ -71,8 +71,8 @@ void MarkLayers(const ConfigFields& linear, const char* key,
   }
 }
 
-std::vector<MixerKind> ReadMixers(const ConfigFields& text, size_t num_layers) {
-  const ConfigFields linear = text.Object("linear_attn_config");
+std::vector<MixerKind> ReadMixers(const JsonFields& text, size_t num_layers) {
+  const JsonFields linear = text.Object("linear_attn_config");
   std::vector<std::optional<MixerKind>> mixers(num_layers);
   MarkLayers(linear, "kda_layers", &mixers);
   MarkLayers(linear, "full_attn_layers", &mixers);
@@ -86,7 +86,7 @@ std::vector<MixerKind> ReadMixers(const ConfigFields& text, size_t num_layers) {
   return result;
 }
 
-std::vector<LayerSpec> ReadLayers(const ConfigFields& text) {
+std::vector<LayerSpec> ReadLayers(const JsonFields& text) {
   const size_t num_layers = text.Positive("num_hidden_layers");
   text.Check(num_layers <= kMaxLayers, "num_hidden_layers",
              "at most " + std::to_string(kMaxLayers));
@@ -101,7 +101,7 @@ std::vector<LayerSpec> ReadLayers(const ConfigFields& text) {
   return layers;
 }
 
-KdaConfig ReadKda(const ConfigFields& linear) {
+KdaConfig ReadKda(const JsonFields& linear) {
   KdaConfig kda;
   kda.num_heads = linear.Positive("num_heads");
   kda.head_dim = linear.Positive("head_dim");
@@ -116,7 +116,7 @@ KdaConfig ReadKda(const ConfigFields& linear) {
   return kda;
 }
 
-MlaConfig ReadMla(const ConfigFields& text) {
+MlaConfig ReadMla(const JsonFields& text) {
   text.Check(text.Bool("mla_use_nope"), "mla_use_nope", "true: rotary positions are not supported");
   MlaConfig mla;
   mla.num_heads = text.Positive("num_attention_heads");
@@ -136,30 +136,30 @@ MlaConfig ReadMla(const ConfigFields& text) {
 }
 
 // What the quantization of one group of tensors must be for the experts to be MXFP4.
-void CheckMxfp4Group(const ConfigFields& group) {
+void CheckMxfp4Group(const JsonFields& group) {
   group.Check(group.MaybeText("format").value_or("mxfp4-pack-quantized") == "mxfp4-pack-quantized",
               "format", "\"mxfp4-pack-quantized\"");
   group.Check(!group.Has("input_activations"), "input_activations",
               "null: quantized activations are not supported");
-  const ConfigFields weights = group.Object("weights");
+  const JsonFields weights = group.Object("weights");
   weights.Check(weights.Positive("num_bits") == 4, "num_bits", "4");
   weights.Check(weights.Positive("group_size") == kMxGroup, "group_size", "32");
   weights.Check(weights.MaybeText("type").value_or("float") == "float", "type", "\"float\"");
   weights.Check(weights.MaybeBool("symmetric").value_or(true), "symmetric", "true");
 }
 
-WeightFormat ReadExpertFormat(const ConfigFields& text) {
-  const std::optional<ConfigFields> quantization = text.MaybeObject("quantization_config");
+WeightFormat ReadExpertFormat(const JsonFields& text) {
+  const std::optional<JsonFields> quantization = text.MaybeObject("quantization_config");
   if (!quantization) return WeightFormat::kBF16;
   quantization->Check(quantization->Text("format") == "mxfp4-pack-quantized", "format",
                       "\"mxfp4-pack-quantized\", the one quantization that Thimble reads");
-  const std::vector<ConfigFields> groups = quantization->Object("config_groups").Objects();
+  const std::vector<JsonFields> groups = quantization->Object("config_groups").Objects();
   quantization->Check(!groups.empty(), "config_groups", "at least one group");
-  for (const ConfigFields& group : groups) CheckMxfp4Group(group);
+  for (const JsonFields& group : groups) CheckMxfp4Group(group);
   return WeightFormat::kMXFP4;
 }
 
-void ReadRouter(const ConfigFields& text, MoeConfig* moe) {
+void ReadRouter(const JsonFields& text, MoeConfig* moe) {
   moe->num_groups = text.MaybePositive("num_expert_group").value_or(1);
   moe->top_groups = text.MaybePositive("topk_group").value_or(1);
   const std::string experts = std::to_string(moe->num_experts) + " experts";
@@ -184,7 +184,7 @@ void ReadRouter(const ConfigFields& text, MoeConfig* moe) {
              "\"noaux_tc\"");
 }
 
-MoeConfig ReadMoe(const ConfigFields& text) {
+MoeConfig ReadMoe(const JsonFields& text) {
   MoeConfig moe;
   moe.num_experts = text.Positive("num_experts");
   text.Check(moe.num_experts <= kMaxExperts, "num_experts",
@@ -204,7 +204,7 @@ MoeConfig ReadMoe(const ConfigFields& text) {
 }
 
 // The same constraint on both inputs of an expert: rows hold whole MXFP4 groups.
-void CheckExpertFormat(const ConfigFields& text, const ModelConfig& config) {
+void CheckExpertFormat(const JsonFields& text, const ModelConfig& config) {
   if (config.moe.format != WeightFormat::kMXFP4) return;
   const char* width_key = config.moe.latent_size != 0 ? "routed_expert_hidden_size" : "hidden_size";
   text.Check(config.ExpertWidth() % kMxGroup == 0, width_key,
@@ -213,7 +213,7 @@ void CheckExpertFormat(const ConfigFields& text, const ModelConfig& config) {
              "a multiple of 32, since its experts are MXFP4");
 }
 
-ActivationConfig ReadActivation(const ConfigFields& text) {
+ActivationConfig ReadActivation(const JsonFields& text) {
   const std::string name = text.Text("hidden_act");
   text.Check(name == "situ" || name == "silu", "hidden_act", "\"situ\" or \"silu\"");
   ActivationConfig activation;
@@ -227,7 +227,7 @@ ActivationConfig ReadActivation(const ConfigFields& text) {
   return activation;
 }
 
-void AddEosIds(const ConfigFields& fields, ModelConfig* config) {
+void AddEosIds(const JsonFields& fields, ModelConfig* config) {
   for (const size_t id : fields.Ids("eos_token_id")) {
     fields.Check(id < config->vocab_size, "eos_token_id",
                  "ids below vocab_size (" + std::to_string(config->vocab_size) + ")");
@@ -238,7 +238,7 @@ void AddEosIds(const ConfigFields& fields, ModelConfig* config) {
   }
 }
 
-void ReadBosId(const ConfigFields& fields, ModelConfig* config) {
+void ReadBosId(const JsonFields& fields, ModelConfig* config) {
   const std::optional<size_t> id = fields.MaybeNonNegative("bos_token_id");
   if (!id) return;
   fields.Check(*id < config->vocab_size, "bos_token_id",
@@ -249,7 +249,7 @@ void ReadBosId(const ConfigFields& fields, ModelConfig* config) {
 }
 
 // Bounds the sum of everything, so that no size computed from a configuration overflows.
-void CheckTotalSize(const ConfigFields& text, const ModelConfig& config) {
+void CheckTotalSize(const JsonFields& text, const ModelConfig& config) {
   uint64_t total = 0;
   const auto add = [&](uint64_t rows, uint64_t cols, uint64_t count) {
     // Four bytes an element, the most that any is stored in. rows * cols is below 2^62.
@@ -268,12 +268,12 @@ void CheckTotalSize(const ConfigFields& text, const ModelConfig& config) {
 }  // namespace
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
-  const Json root = ParseConfigJson(json, source);
-  const ConfigFields top(root, source, "");
+  const JsonValue root = ParseConfigJson(json, source);
+  const JsonFields top(root, {source});
   ModelConfig config;
   config.architecture = ReadArchitecture(top);
   const bool nested = config.architecture == Architecture::kKimiK3;
-  const ConfigFields text = nested ? top.Object("text_config") : top;
+  const JsonFields text = nested ? top.Object("text_config") : top;
   text.Check(text.Text("model_type") == "kimi_linear", "model_type", "\"kimi_linear\"");
   CheckUnsupported(top);
   CheckUnsupported(text);
@@ -285,7 +285,7 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
   config.moe.format = ReadExpertFormat(text.Has("quantization_config") ? text : top);
   CheckExpertFormat(text, config);
   config.activation = ReadActivation(text);
-  for (const ConfigFields* fields : {&top, &text}) {
+  for (const JsonFields* fields : {&top, &text}) {
     ReadBosId(*fields, &config);
     AddEosIds(*fields, &config);
   }
@@ -300,8 +300,8 @@ ModelConfig ReadModelConfig(const std::filesystem::path& dir) {
   const std::filesystem::path generation = dir / kGenerationConfigFile;
   if (FileExists(generation)) {
     const std::string source = generation.string();
-    const Json root = ParseConfigJson(ReadTextFile(generation, kMaxConfigBytes), source);
-    AddEosIds(ConfigFields(root, source, ""), &config);
+    const JsonValue root = ParseConfigJson(ReadTextFile(generation, kMaxConfigBytes), source);
+    AddEosIds(JsonFields(root, {source}), &config);
   }
   return config;
 }

@@ -1,5 +1,7 @@
 #include "json/json_value.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -29,6 +31,8 @@ JsonValue MakeValue(Kind kind, std::string text = {}) {
 // Builds the value from nlohmann's events; the names of the methods are nlohmann's.
 class ValueBuilder {
  public:
+  explicit ValueBuilder(const JsonLimits& limits) : limits_(limits) {}
+
   // NOLINTBEGIN(readability-identifier-naming)
   bool null() { return Put(MakeValue(Kind::kNull)); }
   bool boolean(bool b) {
@@ -53,10 +57,12 @@ class ValueBuilder {
   bool end_array() { return End(); }
   bool key(std::string& text) {
     open_.back().key = std::move(text);
-    return true;
+    if (!limits_.distinct_keys || !FindMember(open_.back())) return true;
+    error_ = fmt::format("the key '{}' comes twice in an object", open_.back().key);
+    return false;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
-    error_ = "not valid JSON near byte " + std::to_string(position);
+    error_ = fmt::format("not valid JSON near byte {}", position);
     return false;
   }
   // NOLINTEND(readability-identifier-naming)
@@ -72,8 +78,8 @@ class ValueBuilder {
   };
 
   bool Start(Kind kind) {
-    if (open_.size() == kMaxJsonDepth) {
-      error_ = "JSON nested deeper than " + std::to_string(kMaxJsonDepth);
+    if (open_.size() == limits_.max_depth) {
+      error_ = fmt::format("JSON nested deeper than {} levels", limits_.max_depth);
       return false;
     }
     open_.emplace_back();
@@ -123,6 +129,7 @@ class ValueBuilder {
     return static_cast<size_t>(found - members.begin());
   }
 
+  const JsonLimits& limits_;
   std::vector<Frame> open_;
   JsonValue root_;
   std::string error_;
@@ -217,10 +224,12 @@ bool MayHoldSurrogates(std::string_view text) {
   return text.find("\\ud") != std::string_view::npos || text.find("\\uD") != std::string_view::npos;
 }
 
-std::string ParseInto(std::string_view text, JsonValue* value) {
+// The error, or an empty string.
+std::string ParseInto(std::string_view text, const JsonLimits& limits, JsonValue* value) {
   // The library would take it for the end of the text and leave what follows unread.
-  if (text.find('\0') != std::string_view::npos) return "expected JSON, found a NUL byte";
-  ValueBuilder builder;
+  const size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) return fmt::format("not valid JSON: a NUL byte at {}", nul);
+  ValueBuilder builder(limits);
   const bool whole = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (whole) *value = std::move(builder.root());
   return whole ? std::string() : std::move(builder.error());
@@ -252,17 +261,18 @@ bool JsonMember::operator==(const JsonMember& other) const {
   return key == other.key && value == other.value;
 }
 
-JsonValue ParseJson(std::string_view text) {
+JsonValue ParseJson(std::string_view text, const JsonLimits& limits) {
   JsonValue value;
-  const std::string error = MayHoldSurrogates(text) ? ParseInto(ReplaceLoneSurrogates(text), &value)
-                                                    : ParseInto(text, &value);
+  const std::string error = MayHoldSurrogates(text)
+                                ? ParseInto(ReplaceLoneSurrogates(text), limits, &value)
+                                : ParseInto(text, limits, &value);
   if (!error.empty()) throw Error(ErrorCode::kUsage, error);
   return value;
 }
 
 bool IsJson(std::string_view text) {
   JsonValue ignored;
-  return ParseInto(text, &ignored).empty();
+  return ParseInto(text, {}, &ignored).empty();
 }
 
 std::string WriteJson(const JsonValue& value, JsonStyle style) {

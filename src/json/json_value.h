@@ -46,13 +46,19 @@ struct JsonMember {
   bool operator==(const JsonMember& other) const;
 };
 
-/// How deep arrays and objects may lie in one another.
+/// The deepest nesting of arrays and objects that is accepted by default.
 constexpr size_t kMaxJsonDepth = 200;
 
-/// The value that `text` spells. A key that comes twice keeps its first place and its last value.
-/// An escaped surrogate without its other half becomes U+FFFD. Error(kUsage) where the text is no
-/// JSON, not UTF-8, or deeper than kMaxJsonDepth. Linear.
-JsonValue ParseJson(std::string_view text);
+/// What ParseJson accepts.
+struct JsonLimits {
+  size_t max_depth = kMaxJsonDepth;
+  bool distinct_keys = false;  // refuse an object that has a key twice
+};
+
+/// The value that `text` spells. A key that comes twice keeps its first place and its last value,
+/// unless `limits` refuses it. An escaped surrogate without its other half becomes U+FFFD.
+/// Error(kUsage) where the text is not JSON in UTF-8, or breaks a limit. Linear.
+JsonValue ParseJson(std::string_view text, const JsonLimits& limits = {});
 
 /// Whether `text` is JSON that ParseJson takes, without lone surrogates.
 bool IsJson(std::string_view text);

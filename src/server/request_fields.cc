@@ -100,28 +100,6 @@ std::optional<double> FindInteger(const JsonValue& value) {
   return number;
 }
 
-std::optional<double> RequestFields::Number(const std::string& key, double least,
-                                            double most) const {
-  const JsonValue* value = Find(key);
-  if (value == nullptr) return std::nullopt;
-  const double number = value->is_number() ? value->AsDouble() : std::nan("");
-  if (!(number >= least && number <= most)) {
-    RefuseValue(key, fmt::format("a number from {} to {}", least, most), *value);
-  }
-  return number;
-}
-
-std::optional<size_t> RequestFields::Count(const std::string& key, size_t least,
-                                           size_t most) const {
-  const JsonValue* value = Find(key);
-  if (value == nullptr) return std::nullopt;
-  const double number = FindInteger(*value).value_or(-1);
-  if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most))) {
-    RefuseValue(key, fmt::format("an integer from {} to {}", least, most), *value);
-  }
-  return static_cast<size_t>(number);
-}
-
 std::optional<size_t> RequestFields::Limit(const std::string& key, size_t least) const {
   const JsonValue* value = Find(key);
   if (value == nullptr || IsMinusOne(*value)) return std::nullopt;
@@ -130,20 +108,6 @@ std::optional<size_t> RequestFields::Limit(const std::string& key, size_t least)
     RefuseValue(key, fmt::format("an integer of at least {}, or -1 for no limit", least), *value);
   }
   return static_cast<size_t>(std::min(number, static_cast<double>(kMaxAnswer)));
-}
-
-bool RequestFields::Boolean(const std::string& key, bool absent) const {
-  const JsonValue* value = Find(key);
-  if (value == nullptr) return absent;
-  if (!value->is_boolean()) RefuseValue(key, "true or false", *value);
-  return value->boolean;
-}
-
-std::string RequestFields::String(const std::string& key) const {
-  const JsonValue* value = Find(key);
-  if (value == nullptr) return {};
-  if (!value->is_string()) RefuseValue(key, "a string", *value);
-  return value->text;
 }
 
 const JsonValue* RequestFields::Object(const std::string& key) const {

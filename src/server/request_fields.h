@@ -2,9 +2,10 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "json/json_value.h"
+#include "json/json_fields.h"
 #include "server/api.h"
 
 namespace thimble::server {
@@ -18,27 +19,28 @@ inline constexpr size_t kMaxAnswer = size_t{1} << 31;
 /// The integer that a number is, also one written as 8.0; nothing for any other value.
 std::optional<double> FindInteger(const JsonValue& value);
 
-/// Fields of a request's body, checked. What is null counts as absent; ApiError of status 400 that
-/// names the field where its type or range is wrong.
-class RequestFields {
+/// The fields of a request's body, all of them optional. Error(kUsage), which the client gets as
+/// status 400, names the field where its type or range is wrong.
+class RequestFields : private JsonFields {
  public:
-  explicit RequestFields(const JsonValue& body) : body_(body) {}
+  explicit RequestFields(const JsonValue& body) : JsonFields(body, RequestOrigin()) {}
 
-  const JsonValue* Find(const std::string& key) const { return body_.FindSet(key); }
-  std::optional<double> Number(const std::string& key, double least, double most) const;
+  using JsonFields::Find;
+  std::optional<double> Number(std::string_view key, double least, double most) const {
+    return MaybeNumberIn(key, least, most);
+  }
   /// An integer, also written as 8.0.
-  std::optional<size_t> Count(const std::string& key, size_t least, size_t most) const;
+  std::optional<size_t> Count(std::string_view key, size_t least, size_t most) const {
+    return MaybeInteger(key, least, most);
+  }
   /// The same without an upper bound; -1, which means no limit, counts as absent.
   std::optional<size_t> Limit(const std::string& key, size_t least) const;
-  bool Boolean(const std::string& key, bool absent) const;
-  std::string String(const std::string& key) const;
+  bool Boolean(std::string_view key, bool absent) const { return MaybeBool(key).value_or(absent); }
+  std::string String(std::string_view key) const { return MaybeText(key).value_or(""); }
   /// An object; null where it is absent.
   const JsonValue* Object(const std::string& key) const;
   /// A string, or an array of a few.
   std::vector<std::string> Stops(const std::string& key) const;
-
- private:
-  const JsonValue& body_;
 };
 
 /// temperature, top_p, top_k, min_p, the penalties, logit_bias, seed; others as the model serves

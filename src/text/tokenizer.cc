@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "format/config_json.h"
+#include "io/file.h"
+#include "json/json_fields.h"
 #include "text/piece_merger.h"
 #include "text/pretokenizer.h"
 #include "text/rank_file.h"
@@ -19,30 +19,11 @@ namespace thimble {
 namespace {
 
 constexpr char kRankFile[] = "tiktoken.model";
-constexpr char kConfigFile[] = "tokenizer_config.json";
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 constexpr char kFetchAgain[] = "; fetch the model's tokenizer_config.json again";
 
 /// Far above any vocabulary (Kimi's is 2.7 MB); keeps TokenTable within its 32-bit offsets.
-constexpr uintmax_t kMaxFileBytes = uintmax_t{256} << 20;
-
-std::string ReadFile(const std::filesystem::path& path) {
-  const auto fail = [&path](const std::string& what) {
-    throw Error(ErrorCode::kBadModel, path.string() + ": " + what);
-  };
-  std::error_code error;
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) fail("cannot be read: " + error.message() + "; fetch the model's files again");
-  if (size > kMaxFileBytes) {
-    fail("expected at most " + std::to_string(kMaxFileBytes) + " bytes, found " +
-         std::to_string(size) + "; is this the right file?");
-  }
-  std::string contents(static_cast<size_t>(size), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(contents.data(), static_cast<std::streamsize>(contents.size()))) {
-    fail("cannot be read to its end; check its permissions and the disk");
-  }
-  return contents;
-}
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 
 struct Slot {
   std::string name;
@@ -58,13 +39,11 @@ class ConfigReader {
       : path_(std::move(path)), num_ranks_(num_ranks) {}
 
   void Read(std::string_view json, Slots* slots) const {
-    const nlohmann::json config = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-    if (!config.is_object()) Fail("expected a JSON object");
-    const auto names = config.find("added_tokens_decoder");
-    if (names == config.end() || !names->is_object()) {
-      Fail("expected an object \"added_tokens_decoder\"");
+    const JsonValue root = ParseConfigJson(json, path_);
+    const JsonFields names = JsonFields(root, {path_}).Object("added_tokens_decoder");
+    for (const JsonMember& name : names.Members()) {
+      (*slots)[SlotOf(name.key)] = ReadSlot(names.Object(name.key));
     }
-    for (const auto& [id, entry] : names->items()) (*slots)[SlotOf(id)] = ReadSlot(id, entry);
   }
 
  private:
@@ -81,18 +60,10 @@ class ConfigReader {
     return id - num_ranks_;
   }
 
-  Slot ReadSlot(const std::string& id, const nlohmann::json& entry) const {
-    const std::string where = "added_tokens_decoder." + id;
-    if (!entry.is_object()) Fail(where + ": expected an object");
-    const auto content = entry.find("content");
-    if (content == entry.end() || !content->is_string() ||
-        content->get_ref<const std::string&>().empty()) {
-      Fail(where + ".content: expected a non-empty string");
-    }
-    const auto special = entry.find("special");
-    if (special == entry.end()) return {content->get<std::string>(), true};
-    if (!special->is_boolean()) Fail(where + ".special: expected true or false");
-    return {content->get<std::string>(), special->get<bool>()};
+  static Slot ReadSlot(const JsonFields& entry) {
+    std::string content = entry.Text("content");
+    entry.Check(!content.empty(), "content", "a string that is not empty");
+    return {std::move(content), entry.MaybeBool("special").value_or(true)};
   }
 
   [[noreturn]] void Fail(const std::string& what) const {
@@ -177,11 +148,11 @@ class TokenizerEncoder {
 };
 
 Tokenizer Tokenizer::Load(const std::filesystem::path& dir) {
-  const std::string ranks = ReadFile(dir / kRankFile);
+  const std::string ranks = ReadTextFile(dir / kRankFile, kMaxTokenizerBytes);
   TokenizerFiles files{.ranks = ranks, .config = std::nullopt, .directory = dir.string()};
   std::string config;
-  if (std::filesystem::exists(dir / kConfigFile)) {
-    config = ReadFile(dir / kConfigFile);
+  if (std::filesystem::exists(dir / kTokenizerConfig)) {
+    config = ReadTextFile(dir / kTokenizerConfig, kMaxTokenizerBytes);
     files.config = config;
   }
   return Parse(files);
@@ -201,7 +172,7 @@ void Tokenizer::NameSlots(const TokenizerFiles& files) {
   for (TokenId i = 0; i < kNumReserved; ++i) {
     slots[i].name = "<|reserved_token_" + std::to_string(num_ranks() + i) + "|>";
   }
-  const std::string path = PathIn(files.directory, kConfigFile);
+  const std::string path = PathIn(files.directory, kTokenizerConfig);
   has_names_ = files.config.has_value();
   if (has_names_) ConfigReader(path, num_ranks()).Read(*files.config, &slots);
   for (TokenId i = 0; i < kNumReserved; ++i) {
@@ -269,7 +240,7 @@ void Tokenizer::RequireMarkup() const {
     const std::string_view found = reserved_[slot];
     if (found != marker) {
       throw Error(ErrorCode::kBadModel,
-                  PathIn(directory_, kConfigFile) + ": added_tokens_decoder: expected \"" +
+                  PathIn(directory_, kTokenizerConfig) + ": added_tokens_decoder: expected \"" +
                       std::string(marker) + "\" for id " + std::to_string(num_ranks() + slot) +
                       ", found \"" + std::string(found) +
                       "\"; this table belongs to another Kimi model, take the one of Kimi K3");
