@@ -142,8 +142,15 @@ ContentPart ContentReader::ReadImage() {
   return {{}, size};
 }
 
+void ContentReader::NoteCitations(const JsonValue& part) {
+  const JsonValue* citations = part.FindSet("citations");
+  const JsonValue* enabled = citations == nullptr ? nullptr : citations->FindSet("enabled");
+  if (enabled != nullptr && enabled->boolean) request_->AddNote("the answer has no citations");
+}
+
 // Anthropic's document: text, blocks of text, or a file in base64, by URL or by id.
 ContentPart ContentReader::ReadDocument(const JsonValue& part, const std::string& path) {
+  NoteCitations(part);
   const JsonValue* source = part.FindSet("source");
   if (source == nullptr || !source->is_object()) Fail(path + ".source", "an object");
   const std::string kind = FindText(*source, "type");
@@ -155,18 +162,19 @@ ContentPart ContentReader::ReadDocument(const JsonValue& part, const std::string
   } else if (kind == "base64" && IsTextType(FindText(*source, "media_type"))) {
     text = DecodeText(FindText(*source, "data"));
   }
-  if (!text) return Unseen("a document that is no plain text", "read");
+  if (!text) return Unseen("a document", "read");
   return {JoinLines({FindText(part, "title"), FindText(part, "context"), *text}), std::nullopt};
 }
 
 // OpenAI's file: a data URL, a URL or an id. Nothing is fetched.
 ContentPart ContentReader::ReadFile(const JsonValue& file) {
   const std::optional<std::string> text = TextOfDataUrl(FindText(file, "file_data"));
-  if (!text) return Unseen("a file that is no plain text", "read");
+  if (!text) return Unseen("a file", "read");
   return {JoinLines({FindText(file, "filename"), *text}), std::nullopt};
 }
 
 ContentPart ContentReader::ReadSearchResult(const JsonValue& part, const std::string& path) {
+  NoteCitations(part);
   const std::string source = FindText(part, "source");
   return {JoinLines({FindText(part, "title"), source.empty() ? FindText(part, "url") : source,
                      ReadText(part.FindSet("content"), path + ".content")}),

@@ -30,6 +30,7 @@ class ContentReader {
  private:
   ContentPart Unseen(std::string_view what, std::string_view verb);
   ContentPart ReadImage();
+  void NoteCitations(const JsonValue& part);
   ContentPart ReadDocument(const JsonValue& part, const std::string& path);
   ContentPart ReadFile(const JsonValue& file);
   ContentPart ReadSearchResult(const JsonValue& part, const std::string& path);

@@ -21,7 +21,7 @@ constexpr const char* kChoices =
 
 // "required" in OpenAI's words, "any" in Anthropic's.
 ToolChoice ReadMode(const std::string& mode) {
-  if (mode == "auto") return ToolChoice::kAuto;
+  if (mode == "auto" || mode.empty()) return ToolChoice::kAuto;
   if (mode == "none") return ToolChoice::kNone;
   if (mode == "required" || mode == "any") return ToolChoice::kRequired;
   FailChoice("'" + mode + "'");
@@ -44,7 +44,7 @@ void ReadAllowedTools(const JsonValue& choice, ChatRequest* request) {
   const JsonValue* inner = choice.FindSet("allowed_tools");
   const JsonValue& allowed = inner != nullptr && inner->is_object() ? *inner : choice;
   const std::string mode = FindText(allowed, "mode");
-  request->tool_choice = mode.empty() ? ToolChoice::kAuto : ReadMode(mode);
+  request->tool_choice = ReadMode(mode);
   const JsonValue* tools = allowed.FindSet("tools");
   if (tools == nullptr || !tools->is_array() || tools->items.empty()) {
     FailChoice("allowed_tools without tools");

@@ -145,8 +145,15 @@ void ReadOutputFormat(const RequestFields& fields, ChatRequest* chat) {
     ReadFormat(*format, "output_format", chat);
   }
   const JsonValue* output = fields.Object("output_config");
-  const JsonValue* format = output == nullptr ? nullptr : output->FindSet("format");
-  if (format != nullptr) ReadFormat(*format, "output_config.format", chat);
+  if (output == nullptr) return;
+  for (const JsonMember& member : output->members) {
+    if (member.value.is_null() || member.key == "effort") continue;
+    if (member.key == "format") {
+      ReadFormat(member.value, "output_config.format", chat);
+    } else {
+      chat->AddNote("output_config: only effort and format have an effect");
+    }
+  }
 }
 
 // Histories are computed as they come. Keeping all thoughts, as Claude Code asks, is just that.

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -137,12 +136,19 @@ class InputReader {
   bool ended_ = false;
 };
 
-bool WantsEncrypted(const RequestFields& fields) {
+bool WantsEncrypted(const RequestFields& fields, ChatRequest* chat) {
   const JsonValue* include = fields.Find("include");
   if (include == nullptr) return false;
   if (!include->is_array()) Refuse("include", "an array");
-  return std::ranges::any_of(include->items,
-                             [](const JsonValue& item) { return item.text == kEncrypted; });
+  bool wanted = false;
+  for (const JsonValue& item : include->items) {
+    if (item.text == kEncrypted) {
+      wanted = true;
+    } else {
+      chat->AddNote(fmt::format("include: only {} has an effect", kEncrypted));
+    }
+  }
+  return wanted;
 }
 
 void ReadInstructions(const RequestFields& fields, ChatRequest* chat) {
@@ -166,8 +172,9 @@ void ReadInput(const JsonValue* input, ChatRequest* chat) {
     chat->messages.push_back(NewMessage(ChatRole::kUser, {{input->text, std::nullopt}}));
     return;
   }
-  if (input == nullptr || !input->is_array()) Refuse("input", "a string or items");
   InputReader reader(chat);
+  if (input != nullptr && input->is_object()) return reader.Read(*input, "input");
+  if (input == nullptr || !input->is_array()) Refuse("input", "a string or items");
   for (size_t i = 0; i < input->items.size(); ++i) {
     reader.Read(input->items[i], fmt::format("input[{}]", i));
   }
@@ -199,7 +206,7 @@ ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
   }
 
   ApiRequest request;
-  request.encrypted_reasoning = WantsEncrypted(fields);
+  request.encrypted_reasoning = WantsEncrypted(fields, &chat);
   ReadGeneration(fields, model, &request);
   FinishChatRequest(std::move(chat), fields.Limit("max_output_tokens", 1), model, &request);
   return request;

@@ -215,6 +215,7 @@ TEST(ChatRequestReaderTest, ReadsTheChoiceOfTools) {
   }
   EXPECT_THAT(prompt(R"("none")"), HasSubstr("tool_choice=none"));
   EXPECT_THAT(prompt(R"("auto")"), Not(HasSubstr("tool_choice=")));
+  EXPECT_THAT(prompt(R"("")"), Not(HasSubstr("tool_choice=")));
   const auto refusal = [](const std::string& choice) {
     return RefusalOfHelloAnd(std::string(kTwoFunctions) + R"(, "tool_choice": )" + choice);
   };

@@ -91,9 +91,9 @@ TEST(MessagesRequestReaderTest, ReadsDocumentsAndSearchResults) {
   EXPECT_THAT(prompt, HasSubstr("Facts\nGrass is green."));
   EXPECT_THAT(prompt, HasSubstr("Sky is blue."));
   EXPECT_THAT(prompt, HasSubstr("Snow is white."));
-  EXPECT_THAT(prompt, HasSubstr("[a document that is no plain text that this model cannot read]"));
+  EXPECT_THAT(prompt, HasSubstr("[a document that this model cannot read]"));
   EXPECT_THAT(prompt, HasSubstr("Coal\nhttps://a.example\nCoal is black."));
-  EXPECT_THAT(request.notes, ElementsAre(HasSubstr("a document that is no plain text")));
+  EXPECT_THAT(request.notes, ElementsAre(HasSubstr("citations"), HasSubstr("a document")));
 }
 
 TEST(MessagesRequestReaderTest, ReadsWhatOtherServersToolsLeft) {
@@ -201,9 +201,10 @@ TEST(MessagesRequestReaderTest, RefusesFieldsThatItCannotHonourByName) {
               HasSubstr("output_config.effort"));
   const auto request = ReadRequest(Api::kMessages, Messages(kGo, R"("service_tier": "auto",
       "anthropic_version": "x", "betas": ["y"], "thinking": {"type": "enabled",
-      "budget_tokens": 2000}, "context_management": {"edits": [{"type": "clear_tool_uses"}]})"));
-  EXPECT_THAT(request.notes,
-              ElementsAre(HasSubstr("budget_tokens"), HasSubstr("context_management")));
+      "budget_tokens": 2000}, "output_config": {"task_budget": {}},
+      "context_management": {"edits": [{"type": "clear_tool_uses"}]})"));
+  EXPECT_THAT(request.notes, ElementsAre(HasSubstr("budget_tokens"), HasSubstr("output_config"),
+                                         HasSubstr("context_management")));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr const char* kUserGo = R"({"role": "user", "content": "go"})";
 TEST(ResponsesRequestReaderTest, TakesTheSpellingsOfNoLimit) {
   const auto request =
       ReadRequest(Api::kResponses, Input(kUserGo, R"("max_output_tokens": -1, "temperature": null,
-          "instructions": null, "tools": [], "tool_choice": "auto", "text": null, "include": null,
+          "instructions": null, "tools": [], "tool_choice": "auto", "text": null, "include": ["reasoning.encrypted_content"],
           "reasoning": null, "store": false, "truncation": "auto", "parallel_tool_calls": false,
           "previous_response_id": null, "background": false, "prompt_cache_key": "k",
           "client_metadata": {}, "top_logprobs": 0, "seed": 3.0)"));
@@ -132,10 +132,16 @@ TEST(ResponsesRequestReaderTest, AnImageInTheHistoryIsAText) {
   EXPECT_THAT(PromptOf(Api::kResponses, Input(R"({"role": "user", "content": [
       {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="},
       {"type": "input_file", "file_id": "f"}]})")),
-              HasSubstr("a.txt\nhi[a file that is no plain text that this model cannot read]"));
+              HasSubstr("a.txt\nhi[a file that this model cannot read]"));
 }
 
-TEST(ResponsesRequestReaderTest, InstructionsMayBeItems) {
+TEST(ResponsesRequestReaderTest, InputMayBeOneItemAndInstructionsItems) {
+  EXPECT_THAT(PromptOf(Api::kResponses, R"({"input": {"role": "user", "content": "go"}})"),
+              HasSubstr("role=\"user\"<|sep|>go<"));
+  EXPECT_THAT(
+      ReadRequest(Api::kResponses, Input(kUserGo, R"("include": ["file_search_call.results"])"))
+          .notes,
+      ElementsAre(HasSubstr("include")));
   EXPECT_THAT(PromptOf(Api::kResponses, Input(kUserGo, R"("instructions": [
                   {"role": "developer", "content": "Be brief."}])")),
               HasSubstr("role=\"system\"<|sep|>Be brief.<"));
