@@ -392,7 +392,10 @@ HttpConnection::Awaitable<bool> HttpConnection::Respond(const Request& request,
   if (live != nullptr) {
     const bool is_made = co_await AwaitReply(*live);
     if (!is_made) co_return false;
-    response = live->Whole();
+    HttpResponse whole = live->Whole();
+    // What was said of the request holds for its answer.
+    whole.headers.insert(whole.headers.begin(), response.headers.begin(), response.headers.end());
+    response = std::move(whole);
   }
   std::string text = HeadOf(request, response, false);
   if (request.message.method != "HEAD") text += response.body;

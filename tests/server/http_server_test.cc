@@ -138,6 +138,31 @@ TEST_F(HttpServerTest, StreamsAChat) {
   EXPECT_EQ(num_ends, 1u);
 }
 
+TEST_F(HttpServerTest, SaysWhatHadNoEffect) {
+  Start(Answer(kAnswer));
+  for (const char* stream : {"false", "true"}) {
+    const std::string asked = std::string(kHello) + R"(, "stream": )" + stream;
+    EXPECT_THAT(Post("/v1/chat/completions", asked + R"(, "frobnicate": 1})"),
+                HasSubstr("X-Thimble-Note: not known and ignored: frobnicate\r\n"));
+    EXPECT_THAT(Post("/v1/chat/completions", asked + "}"), Not(HasSubstr("X-Thimble-Note:")));
+  }
+}
+
+TEST_F(HttpServerTest, HidesThoughtsAndStopsAtTokensOfTheRequest) {
+  Start(Answer(kAnswer));
+  const Json hidden = BodyOf(
+      Post("/v1/chat/completions", std::string(kHello) + R"(, "reasoning": {"exclude": true}})"));
+  EXPECT_EQ(hidden["choices"][0]["message"]["content"], "It is so.");
+  EXPECT_FALSE(hidden["choices"][0]["message"].contains("reasoning_content"));
+  std::vector<TokenId> ids;
+  Mini().Encode(" is", &ids);
+  const Json stopped =
+      BodyOf(Post("/v1/chat/completions", std::string(kHello) + R"(, "stop_token_ids": [)" +
+                                              std::to_string(ids[0]) + "]}"));
+  EXPECT_EQ(stopped["choices"][0]["message"]["content"], "It");
+  EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+}
+
 TEST_F(HttpServerTest, SendsUsageOnlyWhereAsked) {
   Start(Answer(kAnswer));
   const auto events = Events(Post(
