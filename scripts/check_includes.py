@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Fails on an #include in src/ that goes against the layers of docs/ARCHITECTURE.md, section 1.
 
-usage: check_includes.py SRC_DIR
+usage: check_includes.py SRC_DIR [ARCHITECTURE.md]
+
+With the page, its table must say what LAYERS says.
 """
 
 import pathlib
@@ -59,6 +61,25 @@ LAYERS = {
     ),
 }
 
+# The names of the libraries in the page's table.
+LIBRARIES = {
+    "CLI/": "CLI11",
+    "boost/": "Boost",
+    "fmt/": "fmt",
+    "histedit.h": "libedit",
+    "httplib.h": "cpp-httplib",
+    "hwy/": "Highway",
+    "liburing.h": "liburing",
+    "nlohmann/": "nlohmann-json",
+    "numa.h": "libnuma",
+    "simdjson.h": "simdjson",
+    "utf8proc.h": "utf8proc",
+    "xxhash.h": "xxHash",
+    "zlib.h": "zlib",
+    "zstd.h": "zstd",
+}
+TABLE_ROW = re.compile(r"\| ([a-z]+) \| ([^|]+) \|")
+
 # The C++ library has headers without a dot; these are C's and the system's.
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
                     r"|(dlfcn|errno|fcntl|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|strings|time"
@@ -85,6 +106,36 @@ def complaint(folder, header):
         return None
     others = ", ".join(libraries) if libraries else "none"
     return f"{folder}/ may include no such header; of other libraries: {others}"
+
+
+def table_row(folder):
+    """What the page's table says of a folder, by LAYERS."""
+    inner, libraries = LAYERS[folder]
+    parts = [", ".join(inner), ", ".join(sorted({LIBRARIES[one] for one in libraries}))]
+    return "; ".join(part for part in parts if part) or "nothing"
+
+
+def normal(cell):
+    """A cell of the table without remarks in brackets, its libraries in alphabetical order."""
+    cell = re.sub(r" \([^)]*\)", "", cell)
+    inner, separator, libraries = cell.partition("; ")
+    return inner + separator + ", ".join(sorted(libraries.split(", ")))
+
+
+def check_table(page):
+    """The differences between LAYERS and the table of `page`."""
+    rows = {}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        match = TABLE_ROW.fullmatch(line)
+        if match and match.group(1) != "folder":
+            rows[match.group(1)] = normal(match.group(2))
+    errors = [f"{page}: a row for {folder}/, which is no layer" for folder in rows.keys() - LAYERS]
+    for folder in LAYERS:
+        expected = normal(table_row(folder))
+        if rows.get(folder) != expected:
+            errors.append(f"{page}: {folder}: expected the row '{expected}', found "
+                          f"'{rows.get(folder, 'none')}'")
+    return errors
 
 
 def check_file(path, folder, errors):
@@ -117,12 +168,14 @@ def check(src):
 
 
 def main(arguments):
-    if len(arguments) != 1:
+    if len(arguments) not in (1, 2):
         print(__doc__, file=sys.stderr)
         return 2
     errors, files = check(pathlib.Path(arguments[0]))
     if files == 0:
         errors.append(f"{arguments[0]}: no sources here")
+    if len(arguments) == 2:
+        errors += check_table(pathlib.Path(arguments[1]))
     for error in errors:
         print(error, file=sys.stderr)
     return 1 if errors else 0

@@ -18,6 +18,7 @@
 #include "io/file_reader.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
+#include "memory/process_memory.h"
 #include "model/decoder.h"
 #include "model/state_cache.h"
 #include "residency/expert_cache.h"
@@ -30,7 +31,7 @@ namespace thimble {
 struct EngineOptions {
   /// Bound on the memory of the whole process. Lowered to what the process can hold (GrantMemory),
   /// as Engine::budget_bytes() then says. Absent: what is free, less a reserve.
-  std::optional<uint64_t> memory_bytes;
+  std::optional<uint64_t> memory_bytes = std::nullopt;
   /// Compute threads; 0: the physical cores that this process may use.
   size_t num_threads = 0;
   /// Tokens that each session can hold. Memory for them is set aside at once.
@@ -38,7 +39,7 @@ struct EngineOptions {
   /// Sessions that may exist at the same time.
   size_t num_sessions = 1;
   /// Tokens of a prompt that pass through the layers together. Absent: chosen from the memory.
-  std::optional<size_t> prefill_chunk;
+  std::optional<size_t> prefill_chunk = std::nullopt;
   /// Logits of every position of a prompt will be asked for, not only of the last.
   bool all_logits = false;
   /// How the latents of the MLA layers are stored in a session: less memory for a context, and
@@ -46,6 +47,9 @@ struct EngineOptions {
   LatentFormat latents = LatentFormat::kF32;
   /// What the program itself will use beside the engine; set aside.
   uint64_t program_bytes = 0;
+  /// The size of this process, to which the plan adds the engine's. Absent: what the kernel says
+  /// when the model is opened. With a fixed size the plan depends on the options alone.
+  std::optional<ProcessMemory> process = std::nullopt;
   /// Memory for snapshots of sessions (engine/snapshot.h), set aside at once.
   uint64_t snapshot_bytes = 0;
   /// How the weights are read: changes the speed, never a result.
@@ -101,8 +105,7 @@ struct SessionStep {
 class Engine {
  public:
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
-  /// Error(kUsage) for a context outside 1 .. the model's own, Error(kBadModel), Error(kOverBudget)
-  /// with the smallest budget that works.
+  /// Error(kUsage) for a context outside 1 .. the model's own, Error(kBadModel), OverBudgetError.
   static std::unique_ptr<Engine> Open(const ModelDirectory& model, const EngineOptions& options);
 
   const ModelDirectory& model() const { return model_; }

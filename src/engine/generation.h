@@ -12,9 +12,10 @@ namespace thimble {
 
 struct GenerationOptions {
   size_t max_tokens = 256;
-  SamplingOptions sampling;
-  std::vector<std::string> stop_strings;
-  std::string random_state;  // to go on sampling from (Sampler::SaveRandom); empty: from the seed
+  SamplingOptions sampling = {};
+  std::vector<std::string> stop_strings = {};
+  // Where sampling continues (Sampler::SaveRandom); empty: from the seed.
+  std::string random_state = {};
 };
 
 enum class FinishReason : uint8_t {

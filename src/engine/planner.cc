@@ -12,18 +12,25 @@ namespace {
 // buffers of the standard library.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
 
+// Opening a model frees much of what it took.
+ProcessMemory TrimmedProcessMemory() {
+  ReturnFreedMemory();
+  return ReadProcessMemory();
+}
+
 }  // namespace
 
+uint64_t DefaultMemoryBudget(uint64_t free_bytes) {
+  return free_bytes - std::max(free_bytes / 8, std::min(free_bytes / 2, 512 * kMiB));
+}
+
 uint64_t DefaultMemoryBudget() {
-  const uint64_t free = AvailableMemory() + ReadProcessMemory().rss_bytes;
-  const uint64_t reserve = std::max(free / 8, std::min(free / 2, 512 * kMiB));
-  return free - reserve;
+  return DefaultMemoryBudget(AvailableMemory() + ReadProcessMemory().rss_bytes);
 }
 
 PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
                             uint64_t budget_bytes, size_t num_threads) {
-  ReturnFreedMemory();  // opening a model frees much of what it took
-  const ProcessMemory process = ReadProcessMemory();
+  const ProcessMemory process = options.process ? *options.process : TrimmedProcessMemory();
   PlanRequest request;
   request.budget_bytes = budget_bytes;
   request.process_bytes = process.rss_bytes + GrowthBytes(num_threads + FileReader::kMaxThreads) +

@@ -86,12 +86,11 @@ MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
   // differs from the next.
   constexpr uint64_t kVariation = kMB / 2;
   const uint64_t needed = CeilDiv(smallest.TotalBytes() + kVariation, kMB);
-  throw Error(ErrorCode::kOverBudget, "the memory budget of " + FormatBytes(budget) +
-                                          " is too small for this model; the "
-                                          "least that works is --memory " +
-                                          std::to_string(needed) + "M:\n" +
-                                          FormatLedger(smallest.items) +
-                                          "Grant that much, or ask for a shorter context with -c.");
+  throw OverBudgetError(needed * kMB,
+                        "the memory budget of " + FormatBytes(budget) +
+                            " is too small for this model; the least that works is --memory " +
+                            std::to_string(needed) + "M:\n" + FormatLedger(smallest.items) +
+                            "Grant that much, or ask for a shorter context with -c.");
 }
 
 // Grows one part after the other while the whole stays inside its share of the budget.

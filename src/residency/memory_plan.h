@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "codec/weight_matrix.h"
 #include "format/model_config.h"
 #include "format/tensor_store.h"
@@ -88,11 +89,21 @@ struct MemoryPlan {
   uint64_t TotalBytes() const;
 };
 
-/// The best plan within the budget, or Error(kOverBudget) with the ledger of the smallest one and
-/// the smallest budget that works. What exceeds the floor goes to a window of experts and to larger
-/// blocks, so that reading and computing overlap; then, up to an eighth of the budget, to a wider
-/// prefill; then to the trunk; then to experts: a byte of trunk is read every token, an expert only
-/// now and then.
+/// Error(kOverBudget) that also gives the smallest budget that works, in bytes.
+class OverBudgetError : public Error {
+ public:
+  OverBudgetError(uint64_t smallest_budget, const std::string& message)
+      : Error(ErrorCode::kOverBudget, message), smallest_budget_(smallest_budget) {}
+  uint64_t smallest_budget() const noexcept { return smallest_budget_; }
+
+ private:
+  uint64_t smallest_budget_;
+};
+
+/// The best plan within the budget, or OverBudgetError with the ledger of the smallest one. What
+/// exceeds the floor goes to a window of experts and to larger blocks, so that reading and
+/// computing overlap; then, up to an eighth of the budget, to a wider prefill; then to the trunk;
+/// then to experts: a byte of trunk is read every token, an expert only now and then.
 MemoryPlan PlanMemory(const ModelConfig& config, const WeightSizes& sizes,
                       const PlanRequest& request);
 

@@ -14,6 +14,7 @@
 #include "engine/snapshot.h"
 #include "support/checkpoint_builder.h"
 #include "support/expect_error.h"
+#include "support/fixed_process.h"
 #include "support/silent_listener.h"
 #include "support/temp_dir.h"
 
@@ -41,6 +42,7 @@ class SessionTest : public testing::TestWithParam<bool> {
                                size_t context = 200) const {
     EngineOptions options;
     options.memory_bytes = 256'000'000;
+    options.process = kFixedProcess;
     options.context = context;
     options.num_sessions = num_sessions;
     options.num_threads = 1;

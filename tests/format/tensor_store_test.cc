@@ -1,7 +1,6 @@
 #include "format/tensor_store.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "support/file_edit.h"
 #include "support/shared_data.h"
 #include "support/temp_dir.h"
+#include "support/without_capability.h"
 
 namespace thimble {
 namespace {
@@ -151,8 +151,9 @@ TEST_F(TensorStoreTest, NamesAMissingDirectory) {
 }
 
 TEST_F(TensorStoreTest, NamesADirectoryThatMayNotBeRead) {
-  if (::geteuid() == 0) GTEST_SKIP() << "running as root, whom permissions do not bind";
   Write();
+  const WithoutCapability bound_by_permissions[] = {WithoutCapability(CAP_DAC_OVERRIDE),
+                                                    WithoutCapability(CAP_DAC_READ_SEARCH)};
   const ModelConfig config = ReadModelConfig(dir_.path());
   std::filesystem::permissions(dir_.path(), std::filesystem::perms::none);
   ExpectBadModel({dir_.path().string(), "ermission"},

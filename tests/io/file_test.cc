@@ -1,7 +1,6 @@
 #include "io/file.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "support/expect_error.h"
 #include "support/file_edit.h"
 #include "support/temp_dir.h"
+#include "support/without_capability.h"
 
 namespace thimble {
 namespace {
@@ -53,7 +53,8 @@ TEST_F(FileTest, NamesWhatCannotBeOpened) {
 }
 
 TEST_F(FileTest, NamesAFileThatMayNotBeRead) {
-  if (::geteuid() == 0) GTEST_SKIP() << "running as root, whom permissions do not bind";
+  const WithoutCapability bound_by_permissions[] = {WithoutCapability(CAP_DAC_OVERRIDE),
+                                                    WithoutCapability(CAP_DAC_READ_SEARCH)};
   std::filesystem::permissions(path_, std::filesystem::perms::none);
   ExpectBadModel({path_.string(), "Permission denied"}, [&] { File::Open(path_); });
 }

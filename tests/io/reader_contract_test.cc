@@ -114,19 +114,24 @@ TEST_P(ReaderContractTest, ServesManyBatchesAtOnce) {
 }
 
 TEST_P(ReaderContractTest, TakesBackWhatItHasNotBegun) {
-  for (int round = 0; round < 20; ++round) {
+  // A reader may have begun them all before it is asked, but not every time.
+  constexpr int kMostRounds = 5000;
+  size_t all_withdrawn = 0;
+  for (int round = 0; round < 20 || (all_withdrawn == 0 && round < kMostRounds); ++round) {
     std::vector<ReadRequest> reads;
     for (int i = 0; i < 50; ++i) reads.push_back(WithMemory(RandomRead()));
     ReadBatch likely(monitor_);
     reader_->Submit(reads, ReadPriority::kLikely, likely);
     const size_t withdrawn = reader_->Withdraw(likely);
-    EXPECT_LE(withdrawn, reads.size());
+    ASSERT_LE(withdrawn, reads.size());
+    all_withdrawn += withdrawn;
     likely.Await();
     // In order of arrival: the last are those that were taken back.
     reads.resize(reads.size() - withdrawn);
     for (const ReadRequest& read : reads) ExpectHolds(read);
     memory_.clear();
   }
+  EXPECT_GT(all_withdrawn, 0U);
 }
 
 TEST_P(ReaderContractTest, GoesOnAfterPauses) {
@@ -210,8 +215,6 @@ TEST_P(ReaderContractTest, CompletesWhatIsInFlightWhenItGoes) {
   }
 }
 
-// Behind 200 reads ahead a demanded one would be the last, were they served as they come. How far
-// they are by then depends on what else the machine does, hence the best of many tries.
 TEST_P(ReaderContractTest, ReadsBeyondTwoAndFourGiB) {
   const std::string mark = "beyond";
   const std::vector<uint64_t> places = {2 * kGiB - kAligned, 2 * kGiB, 4 * kGiB,

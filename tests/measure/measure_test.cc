@@ -17,6 +17,7 @@
 #include "measure/sweep_bench.h"
 #include "support/checkpoint_builder.h"
 #include "support/expect_error.h"
+#include "support/fixed_process.h"
 #include "support/temp_dir.h"
 
 namespace thimble {
@@ -171,6 +172,7 @@ TEST(SweepBenchTest, SaysWhatATokenCost) {
   const ModelDirectory model = ModelDirectory::Open(dir.path());
   EngineOptions options;
   options.memory_bytes = 512 * kMiB;
+  options.process = kFixedProcess;
   options.num_threads = 2;
   options.context = SweepBenchContext(model.config);
   const auto engine = Engine::Open(model, options);

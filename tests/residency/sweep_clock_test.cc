@@ -27,15 +27,16 @@ class SweepClockTest : public testing::Test {
     return times.io_bound_seconds + times.compute_bound_seconds;
   }
 
-  // Shares of the wall time, each the largest of a few tries: what else the machine does only
-  // lowers them.
+  // Shares of the wall time, each the largest of many tries: what else the machine does only lowers
+  // them.
   struct Shares {
     double io = 0;
     double all = 0;
   };
-  Shares MostOfTheTime(BlockReader& reader) const {
+  Shares MostOfTheTime(BlockReader& reader, const Shares& expected) const {
+    constexpr int kMostTries = 200;
     Shares most;
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < kMostTries && (most.io <= expected.io || most.all <= expected.all); ++i) {
       StreamedModel model(checkpoint_, reader);
       const double wall = TwoSweeps(model);
       EXPECT_GT(model.times().compute_bound_seconds, 0);
@@ -53,15 +54,17 @@ class SweepClockTest : public testing::Test {
 
 TEST_F(SweepClockTest, ASlowReaderBoundsTheSweep) {
   ShuffledReader slow(instant_, 1, std::chrono::milliseconds(2));
-  const Shares shares = MostOfTheTime(slow);
-  EXPECT_GT(shares.io, 0.5);
-  EXPECT_GT(shares.all, 0.95);
+  const Shares expected = {.io = 0.5, .all = 0.95};
+  const Shares shares = MostOfTheTime(slow, expected);
+  EXPECT_GT(shares.io, expected.io);
+  EXPECT_GT(shares.all, expected.all);
 }
 
 TEST_F(SweepClockTest, WithDataThereAtOnceTheCoresBoundTheSweep) {
-  const Shares shares = MostOfTheTime(instant_);
+  const Shares expected = {.io = -1, .all = 0.9};
+  const Shares shares = MostOfTheTime(instant_, expected);
   EXPECT_EQ(shares.io, 0);
-  EXPECT_GT(shares.all, 0.9);
+  EXPECT_GT(shares.all, expected.all);
 }
 
 std::chrono::steady_clock::time_point fake_now;

@@ -12,6 +12,7 @@
 #include "server/failing_allocator.h"
 #include "server/scripted_backend.h"
 #include "support/checkpoint_builder.h"
+#include "support/fixed_process.h"
 #include "support/temp_dir.h"
 
 namespace thimble::server {
@@ -30,6 +31,7 @@ class SchedulerTest : public testing::Test {
   std::unique_ptr<Engine> Open(size_t num_sessions) const {
     EngineOptions options;
     options.memory_bytes = 256'000'000;
+    options.process = kFixedProcess;
     options.context = 200;
     options.num_sessions = num_sessions;
     options.num_threads = 1;

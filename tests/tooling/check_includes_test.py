@@ -5,12 +5,14 @@ usage: check_includes_test.py SOURCE_DIR
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-CHECK = pathlib.Path(sys.argv.pop(1)) / "scripts" / "check_includes.py"
+ROOT = pathlib.Path(sys.argv.pop(1))
+CHECK = ROOT / "scripts" / "check_includes.py"
 
 
 class CheckIncludesTest(unittest.TestCase):
@@ -86,6 +88,32 @@ class CheckIncludesTest(unittest.TestCase):
     def test_empty_tree(self):
         (self.src / "base" / "error.h").unlink()
         self.assertIn("no sources here", self.complaints()[0])
+
+    def page_complaints(self, edit):
+        """What is said of docs/ARCHITECTURE.md after `edit`, a function of its text."""
+        text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+        page = self.src.parent / "ARCHITECTURE.md"
+        page.write_text(edit(text), encoding="utf-8")
+        run = subprocess.run(
+            [sys.executable, CHECK, self.src, page], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(run.returncode, 1 if run.stderr else 0, run.stderr)
+        return run.stderr.splitlines()
+
+    def test_the_page_says_the_same(self):
+        self.assertEqual(self.page_complaints(lambda text: text), [])
+
+    def test_a_row_that_differs(self):
+        for row in ("| memory | base, io; fmt |", "| memory | base |", "| mem | base; fmt |", ""):
+            complaints = self.page_complaints(
+                lambda text, row=row: re.sub(r"\| memory \|.*", row, text)
+            )
+            self.assertIn("memory: expected the row 'base; fmt'", "\n".join(complaints))
+
+    def test_a_row_of_no_folder(self):
+        complaints = self.page_complaints(lambda text: text + "\n| network | base |\n")
+        self.assertEqual(len(complaints), 1, complaints)
+        self.assertIn("network/, which is no layer", complaints[0])
 
 
 if __name__ == "__main__":

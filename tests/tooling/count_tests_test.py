@@ -23,9 +23,24 @@ NOT_FOUND = (
 )
 
 
+SHARD = '<testcase name="io/all-1-of-4" status="{}"/>'
+GOOGLE = '<?xml version="1.0"?><testsuites><testsuite name="x">{}</testsuite></testsuites>'
+GOOGLE_PASSED = '<testcase name="a" status="run" result="completed"/>'
+GOOGLE_FAILED = (
+    '<testcase name="b" status="run" result="completed">'
+    '<failure message="1"/><failure message="2"/></testcase>'
+)
+GOOGLE_SKIPPED = '<testcase name="c" status="run" result="skipped"><skipped/></testcase>'
+GOOGLE_DISABLED = '<testcase name="d" status="notrun" result="suppressed"/>'
+
+
 class CountTestsTest(unittest.TestCase):
-    def count(self, files, *options):
+    def count(self, files, *options, shard=None):
         with tempfile.TemporaryDirectory() as folder:
+            if shard is not None:
+                path = pathlib.Path(folder) / "0" / "io" / "all-1-of-4.xml"
+                path.parent.mkdir(parents=True)
+                path.write_text(shard, encoding="utf-8")
             for number, cases in enumerate(files):
                 path = pathlib.Path(folder) / f"{number}.xml"
                 path.write_text(SUITE.format(cases), encoding="utf-8")
@@ -57,6 +72,33 @@ class CountTestsTest(unittest.TestCase):
 
     def test_a_failed_test_is_not_counted_twice(self):
         self.assertEqual(self.count([FAILED], "--run-failed"), ("0 passed, 1 failed\n", 1))
+
+    def test_a_shard_counts_as_the_tests_that_it_ran(self):
+        cases = GOOGLE_PASSED * 5 + GOOGLE_SKIPPED + GOOGLE_DISABLED
+        self.assertEqual(
+            self.count([PASSED + SHARD.format("run")], shard=GOOGLE.format(cases)),
+            ("6 passed, 0 failed, 2 skipped\n", 0),
+        )
+
+    def test_failures_in_a_shard_are_counted_by_test(self):
+        cases = GOOGLE_PASSED + GOOGLE_FAILED
+        self.assertEqual(
+            self.count([SHARD.format("fail")], shard=GOOGLE.format(cases)),
+            ("1 passed, 1 failed\n", 1),
+        )
+
+    def test_a_shard_that_failed_after_its_tests_is_a_failure(self):
+        self.assertEqual(
+            self.count([SHARD.format("fail")], shard=GOOGLE.format(GOOGLE_PASSED)),
+            ("1 passed, 1 failed\n", 1),
+        )
+
+    def test_a_shard_without_a_whole_file_is_a_failure(self):
+        for status in ("run", "fail"):
+            for text in (None, "", GOOGLE[:40]):
+                self.assertEqual(
+                    self.count([SHARD.format(status)], shard=text), ("0 passed, 1 failed\n", 1)
+                )
 
 
 if __name__ == "__main__":
