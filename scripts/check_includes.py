@@ -30,7 +30,7 @@ LAYERS = {
     "residency": (["base", "codec", "memory", "io", "kernels", "format", "model"], []),
     "text": (["base", "json", "format", "io"], ["fmt/", "utf8proc.h", "xxhash.h"]),
     "chat": (["base", "json", "text"], ["fmt/", "nlohmann/"]),
-    "grammar": (["base", "json", "text", "chat"], []),
+    "grammar": (["base", "json", "text", "chat"], ["fmt/", "utf8proc.h"]),
     "engine": (
         ["base", "codec", "memory", "io", "kernels", "format", "model", "residency", "text"],
         ["fmt/"],

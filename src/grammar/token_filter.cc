@@ -1,52 +1,90 @@
 #include "grammar/token_filter.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "base/error.h"
 
 namespace thimble {
 
-class TokenFilter::Ignore : public ReplyListener {
- public:
-  void OnReasoning(std::string_view) override {}
-  void OnContent(std::string_view) override {}
-  void OnToolCall(size_t, const std::string&) override {}
-  void OnToolArguments(size_t, std::string_view) override {}
-};
-
-TokenFilter::TokenFilter(const Tokenizer& tokenizer, ChatMarkup markup, bool thinking,
-                         JsonGrammar grammar)
-    : tokenizer_(tokenizer),
+TokenFilter::TokenFilter(std::shared_ptr<LazyTokenTrie> trie, Grammar grammar,
+                         std::string_view begun)
+    : trie_(std::move(trie)),
+      tokenizer_(trie_->tokenizer()),
       grammar_(std::move(grammar)),
-      ignore_(std::make_unique<Ignore>()),
-      parser_(NewReplyParser(markup, tokenizer, {thinking, true}, *ignore_)),
-      end_([&] {
-        const auto id =
-            tokenizer.FindSpecial(markup == ChatMarkup::kKimiK3 ? "<|close|>" : "<|im_end|>");
-        THIMBLE_CHECK(id.has_value());
-        return *id;
-      }()),
-      state_(grammar_) {}
-
-bool TokenFilter::binds() const { return !ended_ && parser_->channel() == ReplyChannel::kContent; }
-
-bool TokenFilter::Allows(TokenId id) const {
-  if (!binds()) return true;
-  if (id == end_) return state_.complete();
-  if (tokenizer_.IsReserved(id)) return false;
-  JsonState next = state_;
-  return next.Feed(tokenizer_.TokenBytes(id));
+      states_(grammar_),
+      state_(states_.start()) {
+  for (const char c : begun) {
+    state_ = states_.Step(state_, static_cast<unsigned char>(c));
+    MakeRoom();
+  }
+  if (state_ == GrammarStates::kDead) {
+    throw Error(ErrorCode::kUsage,
+                "the answer that is to be continued does not begin as its format requires");
+  }
 }
 
-void TokenFilter::Accept(TokenId id) {
-  if (binds()) {
-    if (id == end_) {
-      ended_ = true;
-    } else {
-      state_.Feed(tokenizer_.TokenBytes(id));
+const TokenMask& TokenFilter::Allowed() {
+  const auto known =
+      std::ranges::find(masks_, state_, &std::pair<GrammarStates::Id, TokenMask>::first);
+  if (known != masks_.end()) return known->second;
+  TokenMask mask(tokenizer_.vocab_size());
+  if (ended()) {
+    for (TokenId id = 0; id < tokenizer_.vocab_size(); ++id) mask.Put(id);
+  } else {
+    const GrammarStates::Id before = state_;
+    trie_->Get().Walk(states_, &state_, &mask);
+    if (state_ != before) masks_.clear();  // compacted: the numbers are others
+    for (const uint32_t symbol : states_.Specials(state_)) {
+      mask.Put(static_cast<TokenId>(tokenizer_.num_ranks() + symbol - Grammar::kFirstSpecial));
     }
   }
-  parser_->Feed(id);
+  if (masks_.size() == kMaxMasks) masks_.erase(masks_.begin());
+  masks_.emplace_back(state_, std::move(mask));
+  return masks_.back().second;
+}
+
+GrammarStates::Id TokenFilter::After(TokenId id) {
+  if (tokenizer_.IsReserved(id)) {
+    return states_.Step(
+        state_, static_cast<uint32_t>(Grammar::kFirstSpecial + id - tokenizer_.num_ranks()));
+  }
+  GrammarStates::Id state = state_;
+  for (const char c : tokenizer_.TokenBytes(id)) {
+    state = states_.Step(state, static_cast<unsigned char>(c));
+  }
+  return state;
+}
+
+bool TokenFilter::Allows(TokenId id) { return ended() || After(id) != GrammarStates::kDead; }
+
+void TokenFilter::Accept(TokenId id) {
+  const GrammarStates::Id next = ended() ? GrammarStates::kDead : After(id);
+  if (next != GrammarStates::kDead) state_ = next;
+  MakeRoom();
+}
+
+void TokenFilter::MakeRoom() {
+  if (!states_.full()) return;
+  states_.Compact({&state_, 1});
+  masks_.clear();
+}
+
+std::string TokenFilter::Forced(size_t most) {
+  std::string bytes;
+  GrammarStates::Id state = state_;
+  while (bytes.size() < most && !states_.complete(state) && states_.Specials(state).empty()) {
+    uint32_t found = 0;
+    size_t count = 0;
+    for (uint32_t byte = 0; byte < 256 && count < 2; ++byte) {
+      if (states_.Step(state, byte) == GrammarStates::kDead) continue;
+      found = byte;
+      ++count;
+    }
+    if (count != 1) break;
+    bytes += static_cast<char>(found);
+    state = states_.Step(state, found);
+  }
+  return bytes;
 }
 
 }  // namespace thimble

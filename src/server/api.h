@@ -34,7 +34,8 @@ class ApiError : public std::runtime_error {
 /// What the server serves, and how it fills in what a request leaves out.
 struct ServedModel {
   const Tokenizer* tokenizer = nullptr;
-  std::optional<ChatMarkup> markup;  // absent: the model only continues text
+  std::shared_ptr<LazyTokenTrie> trie;  // of the tokenizer, for bound answers; null: one for each
+  std::optional<ChatMarkup> markup;     // absent: the model only continues text
   std::string name;
   size_t context = 0;
   int64_t created = 0;         // seconds since 1970

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "grammar/answer_grammar.h"
 #include "server/request_fields.h"
 #include "server/tool_reader.h"
 
@@ -41,26 +42,23 @@ void CheckHasText(const ChatRequest& chat) {
                  "and files are not supported (vision is not built yet); add a text");
 }
 
-// The form that binds the answer; what is there of it already must fit.
-std::shared_ptr<TokenFilter> NewFilter(const ChatRequest& chat, const ServedModel& model,
-                                       bool thinking) {
-  auto filter = std::make_shared<TokenFilter>(*model.tokenizer, *model.markup, thinking,
-                                              chat.response_format == ResponseFormat::kJsonObject
-                                                  ? JsonGrammar::AnyObject()
-                                                  : JsonGrammar::FromSchema(chat.schema));
-  if (!chat.continue_last) return filter;
-  std::vector<TokenId> ids;
-  model.tokenizer->Encode(TextOf(chat.messages.back().content), &ids);
-  for (const TokenId id : ids) {
-    if (!filter->Allows(id)) {
-      throw ApiError(
-          400,
-          "the last message, which is to be continued, is not the beginning of JSON that "
-          "the response format allows");
+// Binds the answer to the format and the tools that are asked for, and notes what is not bound.
+// What is there of an answer already must fit.
+void BindReply(const ChatRequest& chat, const ServedModel& model, ApiRequest* request) {
+  try {
+    auto bound = BindAnswer(chat, FormOf(chat), *model.markup, *model.tokenizer);
+    if (!bound) return;
+    const bool has_begun = chat.continue_last && !request->thinking;
+    request->job.filter = std::make_shared<TokenFilter>(
+        model.trie ? model.trie : std::make_shared<LazyTokenTrie>(*model.tokenizer),
+        std::move(bound->grammar),
+        has_begun ? TextOf(chat.messages.back().content) : std::string());
+    for (const std::string& place : bound->unbound) {
+      request->notes.push_back(fmt::format("not enforced: {}", place));
     }
-    filter->Accept(id);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what());
   }
-  return filter;
 }
 
 }  // namespace
@@ -138,9 +136,7 @@ void FinishChatRequest(ChatRequest chat, std::optional<size_t> max_tokens, const
   FinishRequest(std::move(prompt.ids), max_tokens, model, request);
   const bool has_tail = chat.tool_choice != ToolChoice::kAuto ||
                         chat.response_format != ResponseFormat::kText || chat.continue_last;
-  if (chat.response_format != ResponseFormat::kText) {
-    request->job.filter = NewFilter(chat, model, request->thinking);
-  }
+  BindReply(chat, model, request);
   if (has_tail) request->job.cut_at = prompt.history_length;
 }
 

@@ -19,7 +19,6 @@ constexpr size_t kSnapshotInterval = 2048;
 
 // A logit that leaves no probability, and is still a number.
 constexpr float kForbidden = -1e30F;
-constexpr int kMaxTries = 32;
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::ranges::find(ids, id) != ids.end();
@@ -370,29 +369,23 @@ void Scheduler::Deliver(Running& running) {
   if (running.session->num_tokens() == context_) Finish(running, FinishReason::kContext);
 }
 
-// A token that the filter allows, drawn as if the others had no probability: one that it does not
-// allow is drawn again without it. After a few of these all the vocabulary is gone through.
+// A token that the filter allows, drawn once as if the others had no probability: the same logits,
+// filter and random numbers give the same token, whatever was drawn before.
 TokenId Scheduler::Choose(Running& running) {
   const auto logits = running.session->logits();
   TokenFilter* filter = running.job->request().filter.get();
   const size_t num_prompt = running.job->request().prompt.size();
-  TokenId id = running.sampler.Sample(logits, running.history, num_prompt);
-  if (filter == nullptr) return id;
-  std::vector<float>& allowed = scratch_;
-  allowed.clear();
-  for (int tries = 0; !filter->Allows(id); ++tries) {
-    if (allowed.empty()) allowed.assign(logits.begin(), logits.end());
-    allowed[id] = kForbidden;
-    if (tries == kMaxTries) {
-      for (TokenId other = 0; other < allowed.size(); ++other) {
-        if (allowed[other] != kForbidden && !filter->Allows(other)) allowed[other] = kForbidden;
-      }
-      if (*std::ranges::max_element(allowed) == kForbidden) {
-        throw Error(ErrorCode::kRuntime, "no token can continue the JSON that was asked for");
-      }
-    }
-    id = running.sampler.Sample(allowed, running.history, num_prompt);
+  if (filter == nullptr) return running.sampler.Sample(logits, running.history, num_prompt);
+  const TokenMask& allowed = filter->Allowed();
+  scratch_.assign(logits.begin(), logits.end());
+  TokenId likeliest = 0;
+  for (TokenId id = 0; id < scratch_.size(); ++id) {
+    if (!allowed.Has(id)) scratch_[id] = kForbidden;
+    if (scratch_[id] > scratch_[likeliest]) likeliest = id;
   }
+  TokenId id = running.sampler.Sample(scratch_, running.history, num_prompt);
+  // Rounding can leave a last token without probability as the one that is drawn.
+  if (!allowed.Has(id)) id = likeliest;
   filter->Accept(id);
   return id;
 }
