@@ -55,6 +55,10 @@ void Serve(ServeOptions options) {
   options.http.max_body_bytes =
       std::min(options.http.max_body_bytes, server::HttpServer::MaxBodyBytes(budget));
   EngineOptions engine_options = EngineOptionsFor(options, model.config);
+  if (model.tokenizer) {
+    engine_options.program_bytes +=
+        TokenFilter::OwnBytes(*model.tokenizer, options.limits.num_sessions);
+  }
   std::unique_ptr<Engine> engine;
   try {
     engine = Engine::Open(model, engine_options);
@@ -67,6 +71,7 @@ void Serve(ServeOptions options) {
 
   server::ServedModel served;
   served.tokenizer = &model.RequireTokenizer();
+  served.trie = std::make_shared<LazyTokenTrie>(*served.tokenizer);
   try {
     served.markup = FindChatMarkup(*served.tokenizer);
   } catch (const Error&) {

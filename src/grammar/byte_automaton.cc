@@ -78,16 +78,22 @@ class Speller {
       return is_valid ? Target(first) : ByteAutomaton::kDead;
     }
     const uint32_t step = 1U << (6 * (count - 1));
-    if (IsUniform(first, first + 64 * step - 1, least)) return Uniform(Target(first), count);
+    const uint32_t last = first + 64 * step - 1;
+    if (IsDead(first, last, least)) return ByteAutomaton::kDead;
+    if (IsUniform(first, last, least)) return Uniform(Target(first), count);
     std::map<uint8_t, uint32_t> targets;
     for (uint32_t i = 0; i < 64; ++i) {
-      const uint32_t from = first + i * step;
-      const uint32_t target = IsUniform(from, from + step - 1, least)
-                                  ? Uniform(Target(from), count - 1)
-                                  : Rest(from, count - 1, least);
+      const uint32_t target = Rest(first + i * step, count - 1, least);
       if (target != ByteAutomaton::kDead) targets[static_cast<uint8_t>(0x80 + i)] = target;
     }
     return Shared(Join(targets));
+  }
+  // Whether no code point of a range leads anywhere: there is none, or no edge for it.
+  bool IsDead(uint32_t first, uint32_t last, uint32_t least) const {
+    if (last < least || first > kLastCodePoint || (first >= 0xD800 && last <= 0xDFFF)) return true;
+    return std::ranges::none_of(edges_, [&](const CharAutomaton::Edge& edge) {
+      return edge.range.first <= last && edge.range.last >= first;
+    });
   }
   bool IsUniform(uint32_t first, uint32_t last, uint32_t least) const {
     if (first < least || last > kLastCodePoint || (first <= 0xDFFF && last >= 0xD800)) return false;

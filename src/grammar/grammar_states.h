@@ -51,13 +51,13 @@ class GrammarStates {
   void Compact(std::span<Id> live);
 
   /// The most that is kept, roughly: what full() stands for.
-  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr size_t kMaxBytes = size_t{6} << 20;
 
  private:
   static constexpr Id kUnknown = UINT32_MAX;
   static constexpr uint32_t kRoot = UINT32_MAX;
-  static constexpr size_t kUsualStates = 8192;
-  static constexpr size_t kUsualFrames = 100'000;
+  static constexpr size_t kUsualStates = 2048;
+  static constexpr size_t kUsualFrames = 30'000;
 
   // A node that has begun; `parent` is the frame of the one around it.
   struct Frame {

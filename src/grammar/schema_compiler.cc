@@ -36,6 +36,7 @@ uint32_t SchemaCompiler::Build(const Conjunction& terms, uint8_t types, Style st
   const auto [place, is_new] = built_.try_emplace({expanded, types, style}, Grammar::kNone);
   if (!is_new) return place->second;
   if (built_.size() > kMaxBuilt || depth_ == kMaxDepth) throw Grammar::TooLarge();
+  terms_.Charge(300);
   // One that is being built refers to itself by its node.
   const uint32_t node = grammar_.Choice({});
   place->second = node;

@@ -31,7 +31,7 @@ bool SpeaksOfMembers(const Conjunction& terms) {
 bool SchemaCompiler::Matches(const JsonValue& schema, const std::string& pattern,
                              const std::string& name) {
   try {
-    return CompilePattern(pattern, false, terms_.work()).Takes(name);
+    return terms_.Pattern(pattern, false).Takes(name);
   } catch (const PatternError& error) {
     const std::string key = fmt::format("patternProperties.{}", pattern);
     if (error.is_invalid()) terms_.Refuse(schema, key, error.what());
@@ -220,7 +220,7 @@ void SchemaCompiler::ReadOthers(const JsonValue& schema, Others* others) {
     const std::string step = fmt::format("patternProperties.{}", entry.key);
     const SchemaTerm value = {terms_.Child(schema, entry.value, step), 0};
     try {
-      others->by_pattern.emplace_back(CompilePattern(entry.key, false, terms_.work()), value);
+      others->by_pattern.emplace_back(terms_.Pattern(entry.key, false), value);
     } catch (const PatternError& error) {
       if (error.is_invalid()) terms_.Refuse(schema, step, error.what());
       terms_.Unbound(schema, step, error.what());
@@ -270,8 +270,7 @@ void SchemaCompiler::AddOthers(const Conjunction& terms, const std::vector<Prope
                    .value = {}};
   if (style == Style::kArguments) {
     // Characters that an attribute spells otherwise are left out.
-    others.names = others.names.And(CompilePattern("[^\"&<>\\x00-\\x1f]+", true, terms_.work()),
-                                    terms_.work());
+    others.names = others.names.And(terms_.Pattern("[^\"&<>\\x00-\\x1f]+", true), terms_.work());
   }
   others.is_open = !SpeaksOfMembers(terms);
   for (const SchemaTerm& term : terms) {

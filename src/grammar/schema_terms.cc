@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "grammar/pattern.h"
 
 namespace thimble {
 namespace {
@@ -89,6 +90,15 @@ void SchemaTerms::Charge(size_t steps) {
     throw Error(ErrorCode::kUsage, fmt::format("{}: the schema is too large to be bound", field_));
   }
   work_ -= steps;
+}
+
+const CharAutomaton& SchemaTerms::Pattern(std::string_view pattern, bool whole) {
+  constexpr size_t kOverhead = 2'000;
+  const auto key = std::pair(std::string(pattern), whole);
+  const auto known = patterns_.find(key);
+  if (known != patterns_.end()) return known->second;
+  Charge(std::min(kOverhead, work_));
+  return patterns_.emplace(key, CompilePattern(pattern, whole, &work_)).first->second;
 }
 
 void SchemaTerms::Unbound(const JsonValue& schema, std::string_view key,

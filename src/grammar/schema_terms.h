@@ -7,8 +7,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "grammar/char_automaton.h"
 #include "grammar/number_automaton.h"
 #include "json/json_value.h"
 
@@ -55,8 +57,10 @@ class SchemaTerms {
 
   /// Notes that a keyword is not bound, and why (empty: no reason).
   void Unbound(const JsonValue& schema, std::string_view key, const std::string& reason = {});
-  /// Steps left for the patterns of the whole schema (see CompilePattern).
+  /// Steps left for the automata of the whole schema (see CompilePattern).
   size_t* work() { return &work_; }
+  /// A pattern's automaton, made once. PatternError where there is none.
+  const CharAutomaton& Pattern(std::string_view pattern, bool whole);
   /// Takes `steps` of them; refuses the schema where they are spent.
   void Charge(size_t steps);
   const std::vector<std::string>& unbound() const { return unbound_; }
@@ -73,7 +77,8 @@ class SchemaTerms {
   std::map<const JsonValue*, std::string> paths_;
   std::set<const JsonValue*> checked_;
   std::vector<std::string> unbound_;
-  size_t work_ = 30'000'000;
+  size_t work_ = 10'000'000;
+  std::map<std::pair<std::string, bool>, CharAutomaton> patterns_;
 };
 
 }  // namespace thimble

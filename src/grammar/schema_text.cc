@@ -43,7 +43,7 @@ class TextReader {
  private:
   void Bind(const JsonValue& schema, const char* key, std::string_view pattern, bool whole) {
     try {
-      const CharAutomaton automaton = CompilePattern(pattern, whole, terms_.work());
+      const CharAutomaton& automaton = terms_.Pattern(pattern, whole);
       rules_.automaton =
           rules_.automaton ? rules_.automaton->And(automaton, terms_.work()) : automaton;
     } catch (const PatternError& error) {

@@ -23,6 +23,15 @@ TokenFilter::TokenFilter(std::shared_ptr<LazyTokenTrie> trie, Grammar grammar,
   }
 }
 
+uint64_t TokenFilter::OwnBytes(const Tokenizer& tokenizer, size_t num_filters) {
+  // States come of going through the vocabulary: a small one makes few.
+  constexpr uint64_t kBytesPerToken = 48;
+  const uint64_t states =
+      std::min<uint64_t>(GrammarStates::kMaxBytes, kBytesPerToken * tokenizer.vocab_size());
+  const uint64_t masks = kMaxMasks * TokenMask(tokenizer.vocab_size()).memory_bytes();
+  return TokenTrie::EstimateBytes(tokenizer) + num_filters * (states + masks);
+}
+
 const TokenMask& TokenFilter::Allowed() {
   const auto known =
       std::ranges::find(masks_, state_, &std::pair<GrammarStates::Id, TokenMask>::first);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,12 +17,16 @@ namespace thimble {
 /// Says which tokens may come next in an answer that a grammar binds, from its first token to its
 /// last. Which tokens these are depends on the answer so far alone. One thread at a time.
 ///
-/// Keeps about GrammarStates::kMaxBytes and kMaxMasks sets of tokens.
+/// Keeps at most about GrammarStates::kMaxBytes and kMaxMasks sets of tokens.
 class TokenFilter {
  public:
   /// The grammar is finished and something fits it. `begun` is what the answer already has, e.g.
   /// the client's own beginning of it; Error(kUsage) where the grammar does not allow that.
   TokenFilter(std::shared_ptr<LazyTokenTrie> trie, Grammar grammar, std::string_view begun = {});
+  /// What a server should set aside for `num_filters` of them at once and the tree that they share:
+  /// for Kimi's vocabulary 13 MiB and 6 MiB for each.
+  static uint64_t OwnBytes(const Tokenizer& tokenizer, size_t num_filters);
+
   TokenFilter(const TokenFilter&) = delete;
   TokenFilter& operator=(const TokenFilter&) = delete;
 

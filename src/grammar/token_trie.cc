@@ -59,8 +59,8 @@ void TokenTrie::Walk(GrammarStates& states, GrammarStates::Id* state, TokenMask*
   *state = path[0];
 }
 
-// Every byte of the vocabulary could be a node of its own; prefixes are shared, and in Kimi's
-// vocabulary that leaves under half of them.
+// Every byte of the vocabulary could be a node of its own. Prefixes are shared, which in Kimi's
+// vocabulary leaves a third of them; the rest is room for making the tree.
 size_t TokenTrie::EstimateBytes(const Tokenizer& tokenizer) {
   size_t bytes = 0;
   for (TokenId id = 0; id < tokenizer.num_ranks(); ++id) bytes += tokenizer.TokenBytes(id).size();

@@ -26,7 +26,7 @@ class TokenMask {
 };
 
 /// A vocabulary's ordinary tokens as a tree of their bytes, so that a grammar looks at bytes that
-/// many tokens begin with once. Immutable; any thread. About 7 MiB for Kimi's 163,584 tokens.
+/// many tokens begin with once. Immutable; any thread. 4.4 MiB for Kimi's 163,584 tokens.
 class TokenTrie {
  public:
   /// Borrows nothing.

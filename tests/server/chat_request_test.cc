@@ -153,6 +153,32 @@ TEST(ChatRequestReaderTest, SaysWhatHadNoEffect) {
   EXPECT_LE(NoteHeader({std::string(5000, 'x')}).size(), 1000u);
 }
 
+TEST(ChatRequestReaderTest, NotesWhatOfASchemaIsNotBoundAndRefusesContradictions) {
+  const auto format = [](const std::string& schema) {
+    return R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": )" +
+           schema + "}}";
+  };
+  EXPECT_THAT(
+      ReadRequest(Api::kChat, HelloAnd(format(R"({"type": "array", "uniqueItems": true})"))).notes,
+      ElementsAre("not enforced: response_format.json_schema.uniqueItems"));
+  EXPECT_THAT(
+      ReadRequest(Api::kChat, HelloAnd(format(R"({"type": "integer", "minimum": 3})"))).notes,
+      IsEmpty());
+  EXPECT_THAT(RefusalOfHelloAnd(format(R"({"type": "integer", "minimum": 3, "maximum": 1})")),
+              HasSubstr("response_format.json_schema.minimum"));
+}
+
+TEST(ChatRequestReaderTest, BindsCallsThatAreRequired) {
+  const std::string tools = kTwoFunctions;
+  const auto filter = [&](const std::string& more) {
+    return ReadRequest(Api::kChat, HelloAnd(tools + more)).job.filter;
+  };
+  EXPECT_EQ(filter(""), nullptr);
+  EXPECT_NE(filter(R"(, "tool_choice": "required")"), nullptr);
+  EXPECT_NE(filter(R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})"), nullptr);
+  EXPECT_NE(filter(R"(, "parallel_tool_calls": false)"), nullptr);
+}
+
 TEST(ChatRequestReaderTest, ReadsSchemasWhereverServersTakeThem) {
   for (const char* field :
        {R"("guided_json": {"type": "object"})", R"("guided_json": "{\"type\": \"object\"}")",
