@@ -2,7 +2,7 @@
 
 _thimble() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local model="-m --model" engine="-t --threads --memory --kv --io --preload --check"
+  local model="-m --model" engine="-t --threads --memory --kv --io --pin --preload --check"
   COMPREPLY=()
 
   if ((COMP_CWORD == 1)); then
@@ -40,6 +40,10 @@ _thimble() {
       ;;
     --io)
       mapfile -t COMPREPLY < <(compgen -W "auto direct buffered mmap" -- "$word")
+      return
+      ;;
+    --pin)
+      mapfile -t COMPREPLY < <(compgen -W "auto on off" -- "$word")
       return
       ;;
     --kv)

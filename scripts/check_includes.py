@@ -16,7 +16,7 @@ LAYERS = {
     "base": ([], ["fmt/"]),
     "json": (["base"], ["fmt/", "nlohmann/"]),
     "codec": (["base"], []),
-    "memory": (["base"], ["fmt/"]),
+    "memory": (["base"], ["fmt/", "numa.h", "numaif.h"]),
     "io": (["base"], ["fmt/", "liburing.h"]),
     "kernels": (["base", "codec"], ["hwy/"]),
     "format": (

@@ -18,9 +18,11 @@ namespace fs = std::filesystem;
 // Version 1 says "no limit" by a number near the largest.
 constexpr uint64_t kNoMemoryLimit = uint64_t{1} << 62;
 
-// The group's path inside the hierarchy that serves `controller`; "" names version 2.
+// The group's path inside the hierarchy that serves `controller`; "" names version 2. Without /proc
+// it is unknown, and the root of the mount, which in a container is its own group, stands in.
 std::optional<std::string> GroupPath(const SystemTree& tree, const std::string& controller) {
   std::ifstream file(tree.At("proc/self/cgroup"));
+  if (!file) return "/";
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);

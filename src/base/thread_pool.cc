@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "base/start_thread.h"
+#include "base/thread_placement.h"
 
 namespace thimble {
 namespace {
@@ -45,7 +48,19 @@ struct ThreadPool::Shared {
   const RangeFunction* function = nullptr;
   size_t count = 0;
   size_t part_length = 0;
+  std::vector<size_t> cpus;
   std::vector<std::thread> workers;
+  std::optional<AffinityScope> caller;
+
+  std::vector<size_t> CpuOf(size_t part) const {
+    return cpus.empty() ? std::vector<size_t>() : std::vector<size_t>{cpus[part]};
+  }
+
+  void BindCaller() {
+    if (cpus.empty() || (caller && caller->IsOfThisThread())) return;
+    caller.reset();
+    caller.emplace(CpuOf(0));
+  }
 
   void RunPart(size_t part) const {
     const size_t first = std::min(count, part * part_length);
@@ -54,6 +69,7 @@ struct ThreadPool::Shared {
   }
 
   void Work(size_t part) {
+    const AffinityScope bound(CpuOf(part));
     uint32_t seen = 0;
     while (true) {
       AwaitChange(generation, seen);
@@ -83,8 +99,11 @@ struct ThreadPool::Shared {
   }
 };
 
-ThreadPool::ThreadPool(size_t num_threads) : shared_(std::make_unique<Shared>()) {
+ThreadPool::ThreadPool(size_t num_threads, std::vector<size_t> cpus)
+    : shared_(std::make_unique<Shared>()) {
   THIMBLE_CHECK(num_threads >= 1);
+  THIMBLE_CHECK(cpus.empty() || cpus.size() == num_threads);
+  shared_->cpus = std::move(cpus);
   shared_->workers.reserve(num_threads - 1);
   try {
     for (size_t part = 1; part < num_threads; ++part) {
@@ -104,6 +123,7 @@ size_t ThreadPool::num_threads() const { return shared_->workers.size() + 1; }
 
 void ThreadPool::ParallelFor(size_t count, size_t grain, RangeFunction function) {
   if (count == 0) return;
+  shared_->BindCaller();
   if (shared_->workers.empty() || count <= grain) {
     function({0, count, 0});
     return;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace thimble {
 
@@ -34,9 +35,11 @@ class RangeFunction {
 /// and must not call ParallelFor itself. Workers spin for a moment between calls, then sleep.
 class ThreadPool {
  public:
-  /// Starts num_threads - 1 workers; the caller's thread is the last. num_threads >= 1.
-  /// Error(kRuntime) where the system refuses a thread.
-  explicit ThreadPool(size_t num_threads);
+  /// Starts num_threads - 1 workers; the caller's thread is the last. num_threads >= 1. `cpus` has
+  /// a CPU for each thread, the caller's first, which is bound from its first ParallelFor until
+  /// another thread calls or the pool ends; empty: none is bound. Error(kRuntime) where the system
+  /// refuses a thread.
+  explicit ThreadPool(size_t num_threads, std::vector<size_t> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -6,7 +6,9 @@
 #include <exception>
 #include <new>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/process_limits.h"
@@ -20,6 +22,17 @@ namespace {
 int Report(std::string_view message, ErrorCode code) {
   if (!message.empty()) Note("thimble: {}\n", message);
   return static_cast<int>(code);
+}
+
+// Which limit of the process can be behind an error of the system.
+std::string ExplainRefusal(const std::error_code& code) {
+  const ProcessLimits limits = ReadProcessLimits();
+  if (code == std::errc::resource_unavailable_try_again) return ExplainThreadLimits(limits);
+  if (code == std::errc::not_enough_memory) return ExplainMemoryLimits(limits);
+  if (code == std::errc::file_too_large) return ExplainFileSizeLimit(limits);
+  const bool lacks_files =
+      code == std::errc::too_many_files_open || code == std::errc::too_many_files_open_in_system;
+  return lacks_files ? ExplainFileLimits(limits) : std::string();
 }
 
 // Ends as a program does whose reader closes the pipe: without a word, by SIGPIPE.
@@ -94,6 +107,8 @@ int Main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Report("the system refused memory" + ExplainMemoryLimits(ReadProcessLimits()),
                   ErrorCode::kRuntime);
+  } catch (const std::system_error& error) {
+    return Report(error.what() + ExplainRefusal(error.code()), ErrorCode::kRuntime);
   } catch (const std::exception& error) {
     return Report(error.what(), ErrorCode::kRuntime);
   }

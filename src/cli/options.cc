@@ -77,6 +77,18 @@ void AddReadModeOption(CLI::App& app, ReadMode* mode) {
       ->check(CLI::IsMember(modes));
 }
 
+void AddPinningOption(CLI::App& app, Pinning* pinning) {
+  static const std::map<std::string, Pinning> modes = {
+      {"auto", Pinning::kAuto}, {"on", Pinning::kOn}, {"off", Pinning::kOff}};
+  app.add_option_function<std::string>(
+         "--pin", [pinning](const std::string& name) { *pinning = modes.at(name); },
+         "Bind compute threads to physical cores: always (on), never (off), or on machines with "
+         "several memory nodes whose cores no other process needs (default: auto); changes the "
+         "speed, never the text")
+      ->type_name("MODE")
+      ->check(CLI::IsMember(modes));
+}
+
 }  // namespace
 
 CLI::Option* AddText(CLI::App& app, const std::string& names, const std::string& type,
@@ -156,6 +168,7 @@ EngineOptions ModelOptions::ForEngine() const {
   EngineOptions engine;
   engine.memory_bytes = MemoryBytes();
   engine.num_threads = threads;
+  engine.pinning = pinning;
   engine.latents = latents;
   engine.read_mode = read_mode;
   engine.check = check;
@@ -176,6 +189,7 @@ void AddEngineOptions(CLI::App& app, ModelOptions* options) {
   AddMemoryOption(app, &options->memory);
   AddLatentsOption(app, &options->latents);
   AddReadModeOption(app, &options->read_mode);
+  AddPinningOption(app, &options->pinning);
   app.add_flag("--preload", options->preload,
                "Read what the memory lets stay before the first token, not as it is needed");
   app.add_flag("--check", options->check,

@@ -89,6 +89,7 @@ struct ModelOptions {
   size_t threads = 0;           // 0: physical cores
   LatentFormat latents = LatentFormat::kF32;
   ReadMode read_mode = ReadMode::kAuto;
+  Pinning pinning = Pinning::kAuto;
   bool check = false;
   bool preload = false;
   mutable std::optional<uint64_t> granted;  // of `memory`, once it was asked for

@@ -7,6 +7,7 @@
 #include "base/byte_size.h"
 #include "cli/lossy_report.h"
 #include "memory/memory_budget.h"
+#include "memory/memory_nodes.h"
 #include "memory/process_memory.h"
 #include "terminal/output.h"
 
@@ -57,6 +58,10 @@ nlohmann::ordered_json StatsJson(const Engine& engine, size_t prompt_tokens,
   json["io"] = engine.ReaderDescription();
   json["simd"] = engine.kernels().simd;
   json["threads"] = engine.num_threads();
+  json["pinned_cpus"] = engine.placement().compute;
+  json["pin_obstacle"] = engine.placement().reason;
+  json["memory_nodes"] = ProcessMemoryNodes().count;
+  json["interleaved"] = ProcessMemoryNodes().interleaves;
   json["ids"] = result.ids;
   return json;
 }
@@ -75,6 +80,13 @@ void PrintDetails(const Engine& engine) {
   const LockedMemory& locked = engine.locked_memory();
   Note("locked against swapping: {} of {} that stay{}{}\n", FormatBytes(locked.locked_bytes),
        FormatBytes(locked.wanted_bytes), locked.obstacle.empty() ? "" : "; ", locked.obstacle);
+  const ThreadPlacement& placement = engine.placement();
+  const MemoryNodes& nodes = ProcessMemoryNodes();
+  Note("compute threads {}; {}\n",
+       placement.binds() ? fmt::format("bound to CPUs {}", FormatCpuList(placement.compute))
+                         : fmt::format("not bound to CPUs: {}", placement.reason),
+       nodes.interleaves ? fmt::format("memory spread over {} nodes", nodes.count)
+                         : fmt::format("memory not spread: {}", nodes.reason));
   Note("memory by use:\n{}", FormatLedger(engine.Ledger()));
 }
 

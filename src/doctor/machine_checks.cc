@@ -7,7 +7,9 @@
 
 #include "base/byte_size.h"
 #include "base/cpu_topology.h"
+#include "base/thread_placement.h"
 #include "engine/engine.h"
+#include "memory/memory_nodes.h"
 
 namespace thimble {
 namespace {
@@ -45,6 +47,29 @@ void CheckCores(HealthReport* report) {
                    {"affinity_cpus", topology.affinity_cpus},
                    {"quota", nullptr}};
   if (topology.quota) check.figures["quota"] = *topology.quota;
+}
+
+void CheckNodes(HealthReport* report) {
+  const CpuTopology topology = ReadCpuTopology();
+  const MemoryNodes& memory = ProcessMemoryNodes();
+  const ThreadPlacement placement =
+      PlaceThreads(topology, UsablePhysicalCores(topology), Pinning::kAuto, LoadAverage());
+  const bool several = topology.nodes > 1;
+  const bool spread = memory.interleaves && placement.binds();
+  report
+      ->Add("nodes", several && !spread ? Verdict::kWarn : Verdict::kOk,
+            fmt::format("{} sockets, {} memory nodes; compute threads {}; memory {}",
+                        topology.sockets, topology.nodes,
+                        placement.binds()
+                            ? fmt::format("bound to CPUs {}", FormatCpuList(placement.compute))
+                            : fmt::format("not bound ({})", placement.reason),
+                        memory.interleaves ? "spread over the nodes"
+                                           : fmt::format("not spread ({})", memory.reason)),
+            several && !spread ? "where this machine is yours alone, --pin on binds them" : "")
+      .figures = {{"sockets", topology.sockets},
+                  {"nodes", topology.nodes},
+                  {"pinned_cpus", placement.compute},
+                  {"interleaved", memory.interleaves}};
 }
 
 void CheckMemory(const MachineFacts& facts, const std::optional<uint64_t>& wanted_bytes,
@@ -163,6 +188,7 @@ void CheckMachine(const MachineFacts& facts, const std::optional<uint64_t>& want
   CheckKernelFiles(facts, report);
   CheckCpu(facts, report);
   CheckCores(report);
+  CheckNodes(report);
   CheckMemory(facts, wanted_bytes, report);
   CheckSwap(facts, report);
   CheckMemlock(facts, report);

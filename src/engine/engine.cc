@@ -21,6 +21,22 @@ std::vector<std::filesystem::path> PathsOf(const TensorStore& store) {
   return paths;
 }
 
+size_t NumThreads(const EngineOptions& options) {
+  return options.num_threads != 0 ? options.num_threads : UsablePhysicalCores();
+}
+
+ThreadPlacement Place(const EngineOptions& options) {
+  return PlaceThreads(ReadCpuTopology(), NumThreads(options), options.pinning, LoadAverage());
+}
+
+// A reader whose threads run on `cpus`, which they inherit from the one that starts them.
+std::unique_ptr<FileReader> OpenReaderOn(const std::vector<size_t>& cpus,
+                                         const std::vector<std::filesystem::path>& paths,
+                                         ReadMode mode) {
+  const AffinityScope scope(cpus);
+  return OpenReader(paths, mode);
+}
+
 // A plan, and the trunk's schedule in the blocks that it chose.
 MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store, const PlanRequest& request,
                    TrunkSchedule* schedule) {
@@ -61,14 +77,15 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Openin
       check_(std::move(opening.check)),
       budget_(options.memory_bytes ? GrantMemory(*options.memory_bytes, ReadMemoryCeiling()).bytes
                                    : DefaultMemoryBudget()),
-      pool_(options.num_threads != 0 ? options.num_threads : UsablePhysicalCores()),
+      placement_(Place(options)),
+      pool_(NumThreads(options), placement_.compute),
       plan_(PlanFor(
           model.config, store_,
           MakePlanRequest(model.config, options, budget_.limit_bytes(), pool_.num_threads()),
           &schedule_)),
       process_(budget_.Reserve("process", plan_.items.at("process"))),
       page_tables_(budget_.Reserve("page tables", plan_.items.at("page tables"))),
-      reader_(OpenReader(PathsOf(store_), options.read_mode)),
+      reader_(OpenReaderOn(placement_.reading, PathsOf(store_), options.read_mode)),
       trunk_(model.config, store_, std::move(schedule_), {plan_.ring_slots, plan_.pinned_bytes},
              kernels_, *reader_, monitor_, budget_),
       experts_(model.config, store_, {plan_.expert_window, plan_.cached_experts}, *reader_,

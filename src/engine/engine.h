@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_placement.h"
 #include "base/thread_pool.h"
 #include "engine/model_directory.h"
 #include "engine/sampler.h"
@@ -34,6 +35,8 @@ struct EngineOptions {
   std::optional<uint64_t> memory_bytes = std::nullopt;
   /// Compute threads; 0: the physical cores that this process may use.
   size_t num_threads = 0;
+  /// Whether compute threads are bound to CPUs. Changes the speed, never a result.
+  Pinning pinning = Pinning::kAuto;
   /// Tokens that each session can hold. Memory for them is set aside at once.
   size_t context = 4096;
   /// Sessions that may exist at the same time.
@@ -115,6 +118,8 @@ class Engine {
   const Kernels& kernels() const { return kernels_; }
   const MemoryPlan& plan() const { return plan_; }
   size_t num_threads() const { return pool_.num_threads(); }
+  /// Where the threads run.
+  const ThreadPlacement& placement() const { return placement_; }
   uint64_t budget_bytes() const { return budget_.limit_bytes(); }
   const EngineOptions& options() const { return options_; }
   /// What the budget is used for, by name.
@@ -163,6 +168,7 @@ class Engine {
   const TensorStore store_;
   const std::optional<ContainerCheck> check_;
   MemoryBudget budget_;
+  const ThreadPlacement placement_;
   ThreadPool pool_;
   TrunkSchedule schedule_;  // until the trunk's stream takes it
   MemoryPlan plan_;

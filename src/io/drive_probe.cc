@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -278,6 +279,10 @@ DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
   ProbeFile file(folder);
   if (file.LivesInMemory()) {
     return Refuse("the file system keeps its files in memory: it is no drive");
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(file.path(), ignored)) {
+    return Refuse("/proc is not mounted, by way of which the probe file is read");
   }
   file.Fill(bytes, scratch);
   return ProbeDrive({file.path()}, scratch);

@@ -9,6 +9,7 @@
 
 #include "base/byte_size.h"
 #include "base/process_limits.h"
+#include "memory/memory_nodes.h"
 
 namespace thimble {
 
@@ -23,6 +24,7 @@ Buffer::Buffer(MemoryBudget& budget, const std::string& name, uint64_t bytes)
                             name, std::strerror(errno), ExplainMemoryLimits(ReadProcessLimits())));
   }
   data_ = static_cast<std::byte*>(pages);
+  InterleavePages(pages, bytes);
   // The kernel looks up every page of memory that a direct read fills: with large ones the same
   // read costs a sixth of the time. Advice only, so a refusal does not matter.
   ::madvise(pages, bytes, MADV_HUGEPAGE);

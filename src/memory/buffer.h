@@ -11,9 +11,10 @@
 
 namespace thimble {
 
-/// Page-aligned memory from the kernel, in large pages where it has them, charged to a budget, zero
-/// at first, given back to the kernel when destroyed. Movable. Pages that are never touched cost
-/// nothing but are charged all the same.
+/// Page-aligned memory from the kernel, in large pages where it has them, spread over the memory
+/// nodes where there are several (ProcessMemoryNodes), charged to a budget, zero at first, given
+/// back to the kernel when destroyed. Movable. Pages that are never touched cost nothing but are
+/// charged all the same.
 class Buffer {
  public:
   Buffer() = default;

@@ -109,6 +109,12 @@ TEST(CgroupTest, VersionOneIsReadBesideVersionTwo) {
   EXPECT_EQ(CgroupTaskLimit(system.tree()), 20U);
 }
 
+TEST(CgroupTest, WithoutProcTheRootOfTheMountStandsIn) {
+  SystemTreeBuilder system;
+  system.Put("sys/fs/cgroup/memory.max", "300000000\n");
+  EXPECT_EQ(CgroupMemoryLimit(system.tree()), 300'000'000U);
+}
+
 // The path is the host's, and the mount shows the container's own group as its root.
 TEST(CgroupTest, InsideAContainerTheMountItselfIsTheGroup) {
   SystemTreeBuilder system;
