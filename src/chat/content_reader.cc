@@ -17,7 +17,7 @@ namespace {
 // is rather data than text.
 constexpr size_t kMaxShownJson = 4096;
 
-[[noreturn]] void Fail(const std::string& path, std::string_view expected) {
+[[noreturn]] void FailWanting(const std::string& path, std::string_view expected) {
   throw Error(ErrorCode::kUsage, fmt::format("{}: expected {}", path, expected));
 }
 
@@ -90,7 +90,7 @@ std::vector<ContentPart> ContentReader::Read(const JsonValue* content, const std
   if (content == nullptr || content->is_null()) return {};
   if (content->is_string()) return {{content->text, std::nullopt}};
   if (content->is_object()) return {ReadPart(*content, path)};
-  if (!content->is_array()) Fail(path, "a string or an array of parts");
+  if (!content->is_array()) FailWanting(path, "a string or an array of parts");
   std::vector<ContentPart> parts;
   for (size_t i = 0; i < content->items.size(); ++i) {
     parts.push_back(ReadPart(content->items[i], fmt::format("{}[{}]", path, i)));
@@ -104,14 +104,14 @@ std::string ContentReader::ReadText(const JsonValue* content, const std::string&
 
 ContentPart ContentReader::ReadPart(const JsonValue& part, const std::string& path) {
   if (part.is_string()) return {part.text, std::nullopt};
-  if (!part.is_object()) Fail(path, "an object");
+  if (!part.is_object()) FailWanting(path, "an object");
   const JsonValue* named = part.FindSet("type");
-  if (named != nullptr && !named->is_string()) Fail(path + ".type", "a string");
+  if (named != nullptr && !named->is_string()) FailWanting(path + ".type", "a string");
   const std::string type = named == nullptr ? "" : named->text;
   if (IsOneOf(type, kTextTypes)) {
     const JsonValue* text = part.FindSet("text");
-    if (text != nullptr && !text->is_string()) Fail(path + ".text", "a string");
-    if (text == nullptr && type.empty()) Fail(path + ".type", "the type of the part");
+    if (text != nullptr && !text->is_string()) FailWanting(path + ".text", "a string");
+    if (text == nullptr && type.empty()) FailWanting(path + ".type", "the type of the part");
     return {text == nullptr ? "" : text->text, std::nullopt};
   }
   if (type == "refusal") return {FindText(part, "refusal"), std::nullopt};
@@ -152,7 +152,7 @@ void ContentReader::NoteCitations(const JsonValue& part) {
 ContentPart ContentReader::ReadDocument(const JsonValue& part, const std::string& path) {
   NoteCitations(part);
   const JsonValue* source = part.FindSet("source");
-  if (source == nullptr || !source->is_object()) Fail(path + ".source", "an object");
+  if (source == nullptr || !source->is_object()) FailWanting(path + ".source", "an object");
   const std::string kind = FindText(*source, "type");
   std::optional<std::string> text;
   if (kind == "text") {

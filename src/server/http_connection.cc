@@ -343,12 +343,13 @@ HttpConnection::Awaitable<bool> HttpConnection::Claim(Request& request, size_t b
   co_return true;
 }
 
+struct HttpConnection::Outcome {
+  HttpResponse response;
+  bool done = false;  // set on the I/O thread
+};
+
 // On a worker: reading a long request must not hold up the streams of others.
 HttpConnection::Awaitable<HttpResponse> HttpConnection::CallHandler(Request& request) {
-  struct Outcome {
-    HttpResponse response;
-    bool done = false;  // set on the I/O thread
-  };
   const auto outcome = std::make_shared<Outcome>();
   // This coroutine keeps the connection, and waits until the I/O thread has the outcome.
   asio::post(context_.workers, [this, &request, outcome] {

@@ -55,6 +55,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
   struct Request;
+  struct Outcome;
 
   Awaitable<void> Run();
   Awaitable<void> Serve();
