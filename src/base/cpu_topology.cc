@@ -38,7 +38,7 @@ std::vector<size_t> ReadList(const std::filesystem::path& path) {
 }
 
 // Nothing where the file is missing or holds a negative number: the kernel does not know.
-std::optional<size_t> ReadNumber(const std::filesystem::path& path) {
+std::optional<size_t> ReadCount(const std::filesystem::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
   if (!(file >> number) || number < 0) return std::nullopt;
@@ -59,8 +59,8 @@ std::map<size_t, size_t> NodesOfCpus(const SystemTree& tree) {
 
 // How fast a CPU is: as the kernel rates it on ARM, by its highest clock elsewhere.
 uint64_t CapacityOf(const std::filesystem::path& cpu_folder) {
-  if (const auto capacity = ReadNumber(cpu_folder / "cpu_capacity")) return *capacity;
-  return ReadNumber(cpu_folder / "cpufreq/cpuinfo_max_freq").value_or(0);
+  if (const auto capacity = ReadCount(cpu_folder / "cpu_capacity")) return *capacity;
+  return ReadCount(cpu_folder / "cpufreq/cpuinfo_max_freq").value_or(0);
 }
 
 std::vector<Cpu> Describe(const SystemTree& tree, const std::vector<size_t>& numbers) {
@@ -71,8 +71,8 @@ std::vector<Cpu> Describe(const SystemTree& tree, const std::vector<size_t>& num
   std::vector<Cpu> cpus;
   for (const size_t number : numbers) {
     const auto folder = tree.At(kCpuFolder) / fmt::format("cpu{}", number);
-    const auto socket = ReadNumber(folder / "topology/physical_package_id");
-    const auto core = ReadNumber(folder / "topology/core_id");
+    const auto socket = ReadCount(folder / "topology/physical_package_id");
+    const auto core = ReadCount(folder / "topology/core_id");
     const std::pair<int64_t, size_t> key =
         core ? std::pair(static_cast<int64_t>(socket.value_or(0)), *core)
              : std::pair(int64_t{-1}, number);
