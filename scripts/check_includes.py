@@ -35,7 +35,7 @@ LAYERS = {
         ["base", "codec", "memory", "io", "kernels", "format", "model", "residency", "text"],
         ["fmt/"],
     ),
-    "dialogue": (["base", "text", "chat", "engine"], ["nlohmann/"]),
+    "dialogue": (["base", "text", "chat", "engine"], ["fmt/", "nlohmann/"]),
     "measure": (
         ["base", "codec", "memory", "io", "kernels", "format", "residency/forecast.h", "engine"],
         [],
@@ -82,7 +82,7 @@ TABLE_ROW = re.compile(r"\| ([a-z]+) \| ([^|]+) \|")
 
 # The C++ library has headers without a dot; these are C's and the system's.
 SYSTEM = re.compile(r"(sys|linux|asm|arpa|net|netinet)/[a-z0-9_]+\.h"
-                    r"|(dlfcn|errno|fcntl|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|strings|time"
+                    r"|(dlfcn|errno|fcntl|langinfo|malloc|netdb|poll|pthread|sched|signal|stdint|stdio|stdlib|string|strings|time"
                     r"|unistd)\.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:(["<])([^">]+)[">]|(\S+))')
 SOURCES = {".cc", ".h"}

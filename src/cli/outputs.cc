@@ -65,7 +65,7 @@ void CheckDistinct(const std::vector<std::filesystem::path>& files) {
     const bool is_file =
         !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
     if (file.empty() || !is_file) continue;
-    const auto name = std::filesystem::weakly_canonical(file, error);
+    const auto name = std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
     if (seen.insert(error ? file : name).second) continue;
     throw Error(ErrorCode::kUsage,
                 fmt::format("two outputs name {}; give each a file of its own", file.string()));

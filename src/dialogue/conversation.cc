@@ -1,5 +1,7 @@
 #include "dialogue/conversation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -20,7 +22,7 @@ void AppendTo(std::vector<TokenId>* ids, const std::vector<TokenId>& more) {
 
 }  // namespace
 
-// Passes the tokens of a generation on to the parser, and the parser's texts to the listener.
+// Passes the tokens of an answer to the parser, and the parser's texts to the listener.
 class Conversation::Reader : public GenerationListener, public ReplyListener {
  public:
   Reader(const Conversation& conversation, ConversationListener& listener)
@@ -38,13 +40,22 @@ class Conversation::Reader : public GenerationListener, public ReplyListener {
     parser_->Feed(id);
     listener_.OnToken(channel_);
   }
-  void OnReasoning(std::string_view text) override { listener_.OnReasoning(text); }
+  void OnReasoning(std::string_view text) override {
+    if (!replays_) listener_.OnReasoning(text);
+  }
   void OnContent(std::string_view text) override {
     content += text;
-    listener_.OnContent(text);
+    if (!replays_) listener_.OnContent(text);
   }
   void OnToolCall(size_t, const std::string&) override {}
   void OnToolArguments(size_t, std::string_view) override {}
+
+  // Brings the parser to the end of what was sampled before, without telling the listener.
+  void Replay(const std::vector<TokenId>& ids) {
+    replays_ = true;
+    for (const TokenId id : ids) parser_->Feed(id);
+    replays_ = false;
+  }
 
   bool done() const { return parser_->done(); }
   // Where the answer was before its latest token.
@@ -58,6 +69,7 @@ class Conversation::Reader : public GenerationListener, public ReplyListener {
   ConversationListener& listener_;
   std::unique_ptr<ReplyParser> parser_;
   ReplyChannel channel_ = ReplyChannel::kNone;
+  bool replays_ = false;
 };
 
 Conversation::Conversation(Engine& engine, uint64_t snapshot_bytes, ConversationOptions options)
@@ -100,30 +112,61 @@ std::vector<TokenId> Conversation::Tokens() const {
   return tokens;
 }
 
-AnswerReport Conversation::Say(const std::string& user, ConversationListener& listener) {
+Conversation::Turn Conversation::NewTurn(const std::string& user) const {
   Turn turn;
   turn.user = user;
   turn.prompt_ids = EncodeNextTurn(tokenizer_, Head(), user).ids;
   const size_t alone = HeadIds().size() + turn.prompt_ids.size();
-  if (alone >= capacity()) {
-    throw Error(ErrorCode::kUsage, "the message is too long: with what precedes it, it takes " +
-                                       std::to_string(alone) + " of " + std::to_string(capacity()) +
-                                       " tokens; shorten it, or raise -c");
-  }
+  if (alone < capacity()) return turn;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("the message is too long: with what precedes it, it takes {} of {} tokens; "
+                  "shorten it, or raise -c",
+                  alone, capacity()));
+}
+
+AnswerReport Conversation::Say(const std::string& user, ConversationListener& listener) {
+  std::vector<Turn> turns = turns_;
+  turns.push_back(NewTurn(user));
   // What was sampled last: the user may want to go back to before this message.
   store_.Keep(session_);
+  return Attempt(std::move(turns), listener);
+}
+
+void Conversation::Ask(const std::string& user) {
+  Turn turn = NewTurn(user);
+  const ReplyChannel channel =
+      options_.effort.empty() ? ReplyChannel::kContent : ReplyChannel::kReasoning;
+  turn.answer_ids = EndOfReply(tokenizer_, channel, false);
+  turn.end_ids = turn.answer_ids.size();
   turns_.push_back(std::move(turn));
-  return Answer(listener);
 }
 
 AnswerReport Conversation::Regenerate(ConversationListener& listener) {
   if (turns_.empty()) throw Error(ErrorCode::kUsage, "there is no message to answer yet");
-  Turn before = turns_.back();
-  turns_.back().answer.clear();
-  turns_.back().answer_ids.clear();
-  const AnswerReport report = Answer(listener);
-  if (!report.answered) turns_.push_back(std::move(before));
-  return report;
+  std::vector<Turn> turns = turns_;
+  turns.back().answer.clear();
+  turns.back().answer_ids.clear();
+  turns.back().end_ids = 0;
+  return Attempt(std::move(turns), listener);
+}
+
+AnswerReport Conversation::Continue(ConversationListener& listener) {
+  if (!is_cut()) {
+    throw Error(ErrorCode::kUsage, turns_.empty() ? "there is no answer to continue yet"
+                                                  : "the last answer is complete");
+  }
+  std::vector<Turn> turns = turns_;
+  Turn& turn = turns.back();
+  turn.answer_ids.resize(turn.answer_ids.size() - turn.end_ids);
+  turn.end_ids = 0;
+  const size_t alone = HeadIds().size() + turn.prompt_ids.size() + turn.answer_ids.size();
+  if (alone >= capacity()) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the answer fills the context of {} tokens: raise -c to continue it",
+                            capacity()));
+  }
+  return Attempt(std::move(turns), listener);
 }
 
 bool Conversation::Undo() {
@@ -132,7 +175,7 @@ bool Conversation::Undo() {
   return true;
 }
 
-// Drops oldest turns until the answer has room. Returns how many.
+// Drops the oldest turns until the answer has room. Returns how many.
 size_t Conversation::MakeRoom() {
   const size_t wanted = std::min(options_.max_tokens, capacity() / 4);
   size_t dropped = 0;
@@ -142,7 +185,23 @@ size_t Conversation::MakeRoom() {
   return dropped;
 }
 
-// Brings the session to the end of `tokens`; false where the listener stopped that.
+// Makes `turns` the conversation and answers, or continues, the last of them. Without an answer all
+// is as it was, the turns that were dropped for its sake included.
+AnswerReport Conversation::Attempt(std::vector<Turn> turns, ConversationListener& listener) {
+  std::swap(turns_, turns);
+  try {
+    AnswerReport report = Answer(listener);
+    if (report.answered) return report;
+    turns_ = std::move(turns);
+    report.dropped_turns = 0;
+    return report;
+  } catch (...) {
+    turns_ = std::move(turns);
+    throw;
+  }
+}
+
+// Brings the session to the end of `tokens`; false where the listener interrupted that.
 bool Conversation::ReadPrompt(const std::vector<TokenId>& tokens, Session::Observer& observer) {
   const auto rest = std::span(tokens).subspan(session_.num_tokens());
   try {
@@ -164,11 +223,9 @@ AnswerReport Conversation::Answer(ConversationListener& listener) {
   report.prompt_tokens = tokens.size();
   report.reused_tokens = store_.Resume(session_, tokens);
   Reader reader(*this, listener);
+  reader.Replay(turn.answer_ids);
   const auto start = Clock::now();
-  if (!ReadPrompt(tokens, reader)) {
-    turns_.pop_back();
-    return report;
-  }
+  if (!ReadPrompt(tokens, reader)) return report;
   report.prefill_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   GenerationOptions generation;
   generation.max_tokens = options_.max_tokens;
@@ -180,18 +237,27 @@ AnswerReport Conversation::Answer(ConversationListener& listener) {
   report.answered = true;
   report.answer_tokens = result.ids.size();
   report.decode_seconds = result.decode_seconds;
+  AppendTo(&turn.answer_ids, result.ids);
+  Close(&turn, reader, report.reason);
+  return report;
+}
 
-  turn.answer_ids = result.ids;
+// Ends the answer's message, so that the conversation can go on after it.
+void Conversation::Close(Turn* turn, Reader& reader, FinishReason reason) const {
+  std::vector<TokenId>& ids = turn->answer_ids;
   const auto eos = tokenizer_.FindSpecial("[EOS]");
-  const bool by_eos = !turn.answer_ids.empty() && eos && turn.answer_ids.back() == *eos;
-  if (by_eos) turn.answer_ids.pop_back();
+  const bool by_eos = !ids.empty() && eos && ids.back() == *eos;
+  if (by_eos) ids.pop_back();
   const ReplyChannel channel = by_eos ? reader.last_channel() : reader.channel();
   const std::vector<TokenId> end = EndOfReply(tokenizer_, channel, !by_eos && reader.done());
-  const bool has_end = !turn.answer_ids.empty() && turn.answer_ids.back() == end.back();
-  if (!has_end) AppendTo(&turn.answer_ids, end);
-  reader.Finish();
-  turn.answer = reader.content;
-  return report;
+  const bool has_end = !ids.empty() && ids.back() == end.back();
+  if (!has_end) {
+    AppendTo(&ids, end);
+    if (reason != FinishReason::kStop) turn->end_ids = end.size();
+  }
+  // What a cut answer holds back, half a character or half a header, comes when it is continued.
+  if (reason == FinishReason::kStop) reader.Finish();
+  turn->answer = reader.content;
 }
 
 void Conversation::Save(const std::filesystem::path& path) {
@@ -207,7 +273,8 @@ void Conversation::Save(const std::filesystem::path& path) {
     json["turns"].push_back({{"user", turn.user},
                              {"answer", turn.answer},
                              {"prompt_tokens", turn.prompt_ids.size()},
-                             {"answer_tokens", turn.answer_ids.size()}});
+                             {"answer_tokens", turn.answer_ids.size()},
+                             {"cut_tokens", turn.end_ids}});
   }
   notes.text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   SessionFile::Save(path, session_, notes);
@@ -239,11 +306,15 @@ void Conversation::Load(const std::filesystem::path& path) {
       turns.push_back({turn.at("user"), turn.at("answer"), {}, {}});
       turns.back().prompt_ids = take(turn.at("prompt_tokens"));
       turns.back().answer_ids = take(turn.at("answer_tokens"));
+      turns.back().end_ids = turn.value("cut_tokens", size_t{0});
+      if (turns.back().end_ids > turns.back().answer_ids.size()) throw std::out_of_range("turns");
     }
   } catch (const std::exception&) {
-    throw Error(ErrorCode::kBadModel, "the session in " + path.string() +
-                                          " holds no conversation; go on with it by "
-                                          "`thimble run --session`");
+    throw Error(
+        ErrorCode::kBadModel,
+        fmt::format("the session in {} holds no conversation; continue it with `thimble run "
+                    "--session`",
+                    path.string()));
   }
   options_ = options;
   turns_ = std::move(turns);

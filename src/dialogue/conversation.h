@@ -13,17 +13,17 @@
 
 namespace thimble {
 
-/// Told of an answer as it is made.
+/// Told of an answer while it is generated.
 class ConversationListener : public ReplyListener {
  public:
-  /// Before each layer; false breaks the step off at once.
+  /// Before each layer; false abandons the step at once.
   virtual bool OnLayer(size_t layer) = 0;
   virtual bool Continue() = 0;
-  /// Between two steps; false ends the answer, and keeps what was made.
+  /// Between two steps; false ends the answer and keeps what there is of it.
   virtual bool OnPause() = 0;
-  /// While the prompt is read, of whose `total` tokens so many are done.
+  /// While the prompt is read: `done` of its `total` tokens.
   virtual void OnProgress(size_t done, size_t total) = 0;
-  /// A token of the answer was made, in the channel that it belongs to.
+  /// A token of the answer was sampled, in the channel that it belongs to.
   virtual void OnToken(ReplyChannel channel) = 0;
 
   void OnToolCall(size_t, const std::string&) override {}
@@ -37,11 +37,11 @@ struct ConversationOptions {
   SamplingOptions sampling;
 };
 
-/// What an answer took.
+/// What became of an answer, and what it cost.
 struct AnswerReport {
   FinishReason reason = FinishReason::kStop;
   bool answered = false;     // false: interrupted before it began; all is as it was before
-  size_t dropped_turns = 0;  // the oldest, to make room
+  size_t dropped_turns = 0;  // the oldest, dropped to make room
   size_t reused_tokens = 0;  // of the prompt, from the session or a snapshot
   size_t prompt_tokens = 0;  // all of it
   size_t answer_tokens = 0;
@@ -50,18 +50,25 @@ struct AnswerReport {
 };
 
 /// A conversation of one user with a model. Nothing is computed twice that a session or a snapshot
-/// still knows: earlier answers stay the very tokens that were sampled.
+/// still holds: earlier answers stay the very tokens that were sampled. Where an answer is
+/// interrupted before it begins, or fails with any exception, the conversation is as it was before,
+/// with all its turns.
 class Conversation {
  public:
   /// Borrows the engine, which must have been opened with `snapshot_bytes`.
   Conversation(Engine& engine, uint64_t snapshot_bytes, ConversationOptions options);
 
-  /// Adds what the user says, and the answer to it. Error(kUsage) where it does not fit the context
-  /// even alone. Oldest turns are dropped whole where the context is full.
+  /// Adds a message of the user and the answer to it. Error(kUsage) where it does not fit the
+  /// context even alone. Where the context is full, the oldest turns are dropped whole.
   AnswerReport Say(const std::string& user, ConversationListener& listener);
-  /// Answers the latest message anew. Error(kUsage) where there is none. Interrupted before the new
-  /// answer began, the old one stays.
+  /// Adds a message of the user whose answer is still to come, by Continue or Regenerate. What has
+  /// been computed of it is kept.
+  void Ask(const std::string& user);
+  /// Replaces the latest answer. Error(kUsage) where there is none.
   AnswerReport Regenerate(ConversationListener& listener);
+  /// Continues the latest answer where it was cut, as if it had not been. Error(kUsage) where it is
+  /// complete, or has no room left.
+  AnswerReport Continue(ConversationListener& listener);
   /// Takes back the latest message and its answer. False where there is none.
   bool Undo();
   /// Forgets all turns.
@@ -72,19 +79,21 @@ class Conversation {
   void SetEffort(const std::string& effort);
   const ConversationOptions& options() const { return options_; }
 
-  /// To disk and back, as SessionFile. Computes what an interruption has lost of the state first.
+  /// To disk and back, as SessionFile.
   void Save(const std::filesystem::path& path);
   /// Error(kBadModel) also where the file is of a `run`; the conversation is then as before, but
   /// its state has to be computed anew.
   void Load(const std::filesystem::path& path);
 
   size_t num_turns() const { return turns_.size(); }
-  /// Of the context. The end of a message that was cut may have no room any more.
+  /// Of the context. There may be no room left for the end of a message that was cut.
   size_t num_tokens() const { return std::min(Tokens().size(), capacity()); }
   size_t capacity() const { return session_.capacity(); }
   /// Of turn `i`: what the user said, and the answer without its reasoning.
   const std::string& user(size_t i) const { return turns_[i].user; }
   const std::string& answer(size_t i) const { return turns_[i].answer; }
+  /// Whether the latest answer was cut, so that Continue can go on.
+  bool is_cut() const { return !turns_.empty() && turns_.back().end_ids > 0; }
   uint64_t snapshot_bytes() const { return store_.used_bytes(); }
 
  private:
@@ -93,14 +102,18 @@ class Conversation {
     std::string answer;
     std::vector<TokenId> prompt_ids;  // its message, and the beginning of the answer
     std::vector<TokenId> answer_ids;  // as sampled, and the end of the message
+    size_t end_ids = 0;  // of them, those that stand in for the end of an answer that was cut
   };
   class Reader;
 
   ChatRequest Head() const;
   std::vector<TokenId> HeadIds() const;
   std::vector<TokenId> Tokens() const;
+  Turn NewTurn(const std::string& user) const;
   size_t MakeRoom();
+  AnswerReport Attempt(std::vector<Turn> turns, ConversationListener& listener);
   AnswerReport Answer(ConversationListener& listener);
+  void Close(Turn* turn, Reader& reader, FinishReason reason) const;
   bool ReadPrompt(const std::vector<TokenId>& tokens, Session::Observer& observer);
 
   Engine& engine_;

@@ -14,6 +14,8 @@
 namespace thimble {
 namespace {
 
+constexpr float kLeastTemperature = 1e-6F;
+
 void Require(bool holds, const char* option, const char* expected, double found) {
   if (holds) return;
   throw Error(ErrorCode::kUsage, fmt::format("{} must be {}, found {}", option, expected, found));
@@ -74,7 +76,8 @@ TokenId Sampler::Sample(std::span<const float> logits, std::span<const TokenId> 
         "files with their published checksums");
   }
   Adjust(logits, history, num_prompt);
-  if (options_.temperature == 0) {
+  // Below this, dividing by the temperature overflows; the likeliest token has all the probability.
+  if (options_.temperature < kLeastTemperature) {
     return static_cast<TokenId>(std::max_element(probabilities_, probabilities_ + vocab_size_) -
                                 probabilities_);
   }

@@ -40,8 +40,18 @@ void ChatScreen::BeginAnswer() {
 void ChatScreen::EndAnswer() {
   progress_.Clear();
   EndThought();
-  if (!ends_line_) Print("\n");
+  if (!ends_line_) Show("\n");
   ForgetInterrupts();
+}
+
+// Keeps the failure instead of throwing it through the engine: the answer can still be saved.
+void ChatScreen::Show(std::string_view text) {
+  if (failure_) return;
+  try {
+    Print(text);
+  } catch (const StandardOutputError&) {
+    failure_ = std::current_exception();
+  }
 }
 
 bool ChatScreen::OnLayer(size_t layer) {
@@ -57,13 +67,13 @@ bool ChatScreen::Continue() {
   const int interrupts = NumInterrupts();
   if (interrupts > 0 && !told_) {
     progress_.Clear();
-    if (terminal_) Note("\n(stops after this step; Ctrl-C again: at once)\n");
+    if (terminal_) Note("\n(ends after this step; Ctrl-C again ends it at once)\n");
     told_ = true;
   }
   return interrupts < 2;
 }
 
-bool ChatScreen::OnPause() { return NumInterrupts() == 0; }
+bool ChatScreen::OnPause() { return NumInterrupts() == 0 && !failure_; }
 
 void ChatScreen::OnProgress(size_t done, size_t total) {
   prompt_done_ = done;
@@ -79,17 +89,17 @@ void ChatScreen::OnToken(ReplyChannel channel) {
 
 void ChatScreen::OnReasoning(std::string_view text) {
   if (!terminal_ || folded_) return;
-  if (!in_thought_) Print("\033[2m");
+  if (!in_thought_) Show("\033[2m");
   in_thought_ = true;
   const std::string plain = PlainText(text);
-  Print(plain);
+  Show(plain);
   if (!plain.empty()) ends_line_ = plain.back() == '\n';
 }
 
 void ChatScreen::EndThought() {
   if (folded_ && terminal_ && thought_tokens_ > 0) Note("\r\033[K");
   if (!in_thought_) return;
-  Print(ends_line_ ? "\033[0m" : "\033[0m\n");
+  Show(ends_line_ ? "\033[0m" : "\033[0m\n");
   in_thought_ = false;
   ends_line_ = true;
 }
@@ -98,7 +108,7 @@ void ChatScreen::OnContent(std::string_view text) {
   if (!any_) EndThought();
   any_ = true;
   const std::string plain = terminal_ ? PlainText(text) : std::string(text);
-  Print(plain);
+  Show(plain);
   if (!plain.empty()) ends_line_ = plain.back() == '\n';
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -8,12 +9,15 @@
 
 namespace thimble {
 
-/// Shows answers as they are made: the answer on standard output, at a terminal with the thought
-/// before it, dimmed; progress and notes on standard error. Ctrl-C stops an answer after the step
-/// that it is in, a second one in it.
+/// Shows answers while they are generated: the answer on standard output, at a terminal with the
+/// thought before it, dimmed; progress and notes on standard error. Ctrl-C ends an answer after the
+/// present step, a second one within it. An answer also ends when standard output takes no more.
 class ChatScreen : public ConversationListener {
  public:
   explicit ChatScreen(const Engine& engine);
+
+  /// Why standard output took no more; null while it does.
+  const std::exception_ptr& failure() const { return failure_; }
 
   /// Whether thoughts are only counted, not shown.
   bool folded() const { return folded_; }
@@ -33,6 +37,7 @@ class ChatScreen : public ConversationListener {
 
  private:
   void EndThought();
+  void Show(std::string_view text);
 
   const Engine& engine_;
   const bool terminal_;
@@ -45,6 +50,7 @@ class ChatScreen : public ConversationListener {
   bool any_ = false;
   bool ends_line_ = true;
   bool told_ = false;
+  std::exception_ptr failure_;
 };
 
 /// Text that cannot steer a terminal: without control characters but newline and tab.

@@ -12,8 +12,9 @@ volatile std::sig_atomic_t ending = 0;
 
 void OnInterrupt(int) { interrupts = interrupts + 1; }
 
+// Once is enough: a lost connection comes twice, from the kernel and from the shell.
 void OnEnd(int) {
-  interrupts = interrupts + 1;
+  if (interrupts == 0) interrupts = 1;
   ending = 1;
 }
 
@@ -44,7 +45,6 @@ void Catch(int signal, void (*handler)(int)) {
 
 void CatchInterrupts() {
   for (const int signal : {SIGINT, SIGTERM}) Catch(signal, OnFirstOrSecond);
-  // A lost connection comes twice, from the kernel and from the shell.
   Catch(SIGHUP, OnInterrupt);
 }
 

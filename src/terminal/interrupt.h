@@ -8,7 +8,7 @@ namespace thimble {
 void CatchInterrupts();
 
 /// From now on Ctrl-C only counts, each time; it also ends a wait for input. SIGTERM and SIGHUP
-/// count likewise, and ask the program to end.
+/// count as one, however often they come, and ask the program to end.
 void CountInterrupts();
 /// How many came since ForgetInterrupts.
 int NumInterrupts();

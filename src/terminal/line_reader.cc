@@ -1,23 +1,68 @@
 #include "terminal/line_reader.h"
 
+#include <fmt/format.h>
 #include <histedit.h>
+#include <langinfo.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
+
+#include "base/error.h"
+#include "terminal/interrupt.h"
 
 namespace thimble {
 namespace {
 
 constexpr int kHistorySize = 1000;
 constexpr const char* kQuotes = "\"\"\"";
+// The terminal puts marks around what is pasted while this mode is on.
+constexpr const char* kPasteOn = "\033[?2004h";
+constexpr const char* kPasteOff = "\033[?2004l";
+constexpr const char* kPasteBegins = "\033[200~";
+constexpr std::wstring_view kPasteEnds = L"\033[201~";
+
+// Reads a paste to its end and inserts it where the cursor is.
+unsigned char InsertPaste(EditLine* line, wint_t) {
+  std::wstring sent;
+  wchar_t character = 0;
+  while (!sent.ends_with(kPasteEnds)) {
+    if (el_wgetc(line, &character) != 1) return CC_EOF;
+    sent += character;
+  }
+  const std::wstring text =
+      PastedText(std::wstring_view(sent).substr(0, sent.size() - kPasteEnds.size()));
+  return text.empty() || el_winsertstr(line, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+}
 
 }  // namespace
 
+std::wstring PastedText(std::wstring_view sent) {
+  std::wstring text;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const wchar_t character = sent[i];
+    const bool is_return = character == L'\r';
+    if (is_return && i + 1 < sent.size() && sent[i + 1] == L'\n') continue;
+    if (is_return || character == L'\n') {
+      text += L'\n';
+    } else if (character == L'\t' ||
+               (character >= 0x20 && (character < 0x7f || character > 0x9f))) {
+      text += character;
+    }
+  }
+  while (text.ends_with(L'\n')) text.pop_back();
+  return text;
+}
+
 struct LineReader::Editor {
-  Editor() : history(history_init()), line(NewLine()) {
+  // Where standard output is not the terminal, it gets answers only.
+  Editor()
+      : screen(::isatty(STDOUT_FILENO) == 1 ? stdout : stderr),
+        history(history_init()),
+        line(NewLine(screen)) {
     HistEvent event;
     ::history(history, &event, H_SETSIZE, kHistorySize);
     ::history(history, &event, H_SETUNIQUE, 1);
@@ -26,6 +71,8 @@ struct LineReader::Editor {
     el_set(line, EL_EDITOR, "emacs");
     el_set(line, EL_HIST, ::history, history);
     el_set(line, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(line, EL_ADDFN, "insert-paste", "Inserts a pasted text", &InsertPaste);
+    el_set(line, EL_BIND, kPasteBegins, "insert-paste", nullptr);
     el_source(line, nullptr);
   }
   ~Editor() {
@@ -35,10 +82,16 @@ struct LineReader::Editor {
   Editor(const Editor&) = delete;
   Editor& operator=(const Editor&) = delete;
 
-  static EditLine* NewLine() {
-    // Without this, libedit takes UTF-8 for single bytes.
+  static EditLine* NewLine(std::FILE* screen) {
+    // Without a locale of UTF-8, libedit takes its characters for single bytes. A bare machine
+    // names none, but has this one.
     std::setlocale(LC_CTYPE, "");
-    return el_init("thimble", stdin, stdout, stderr);
+    if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+    return el_init("thimble", stdin, screen, stderr);
+  }
+  void Put(const char* text) const {
+    std::fputs(text, screen);
+    std::fflush(screen);
   }
   static char* ShowPrompt(EditLine* line) {
     Editor* self = nullptr;
@@ -46,6 +99,7 @@ struct LineReader::Editor {
     return self->prompt.data();
   }
 
+  std::FILE* screen;
   History* history;
   EditLine* line;
   std::string prompt;
@@ -58,23 +112,35 @@ LineReader::LineReader() {
 LineReader::~LineReader() = default;
 
 std::optional<std::string> LineReader::ReadLine(const std::string& prompt) {
+  if (editor_ != nullptr) return ReadEdited(prompt);
   std::string line;
-  if (editor_ == nullptr) {
-    if (!std::getline(std::cin, line)) return std::nullopt;
-    if (line.ends_with('\r')) line.pop_back();
-    return line;
+  errno = 0;
+  if (!std::getline(std::cin, line)) {
+    if (std::ferror(stdin) == 0 || errno == EINTR) return std::nullopt;
+    throw Error(ErrorCode::kRuntime,
+                fmt::format("cannot read standard input: {}", std::strerror(errno)));
   }
+  if (line.ends_with('\r')) line.pop_back();
+  return line;
+}
+
+std::optional<std::string> LineReader::ReadEdited(const std::string& prompt) {
+  if (Ending()) return std::nullopt;
   editor_->prompt = prompt;
+  el_resize(editor_->line);  // the window may have another size since the last line
+  editor_->Put(kPasteOn);
   int count = 0;
   errno = 0;
   const char* text = el_gets(editor_->line, &count);
+  const bool interrupted = errno == EINTR;
+  editor_->Put(kPasteOff);
   if (text == nullptr || count <= 0) {
-    if (errno != EINTR) return std::nullopt;
-    std::fputs("^C\n", stdout);
+    if (!interrupted || Ending()) return std::nullopt;
+    editor_->Put("^C\n");
     el_reset(editor_->line);
-    return line;
+    return std::string();
   }
-  line = text;
+  std::string line = text;
   if (line.ends_with('\n')) line.pop_back();
   HistEvent event;
   if (!line.empty()) ::history(editor_->history, &event, H_ENTER, line.c_str());
@@ -91,7 +157,11 @@ std::optional<std::string> LineReader::Read(const std::string& prompt) {
     }
     return message;
   }
-  while (line && line->ends_with('\\')) {
+  // A pasted text is whole, whatever it ends with.
+  const auto continues = [&] {
+    return line && line->ends_with('\\') && line->find('\n') == std::string::npos;
+  };
+  while (continues()) {
     line->pop_back();
     message += *line + "\n";
     line = ReadLine("... ");
