@@ -57,6 +57,6 @@ step "format" scripts/format.sh --check
 step "include directions" python3 scripts/check_includes.py src docs/ARCHITECTURE.md
 step "release build and tests" test_preset release
 step "address and undefined-behaviour sanitizers" test_preset dev
-step "thread sanitizer" test_preset tsan base io model residency engine
+step "thread sanitizer" test_preset tsan base io model residency engine server
 step "clang-tidy" scripts/tidy.sh
 echo "== all fine, ${SECONDS} s"

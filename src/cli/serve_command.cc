@@ -50,6 +50,7 @@ EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& c
 }
 
 void Serve(ServeOptions options) {
+  server::HttpServer::CheckAddress(options.http);
   const ModelDirectory model = ModelDirectory::Open(ModelOrEmbedded(options.model.model));
   const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
   options.http.max_body_bytes =
@@ -138,6 +139,9 @@ void AddServeCommand(CLI::App& program) {
            "Clients that may be connected at a time, each for 48 kB of the memory (default: 256)");
   app.callback([options] {
     for (std::string& host : options->http.allowed_hosts) host = server::ParseAllowedHost(host);
+    if (!options->http.origin.empty()) {
+      options->http.origin = server::ParseAllowedOrigin(options->http.origin);
+    }
     Serve(*options);
   });
 }

@@ -108,6 +108,21 @@ std::string ParseAllowedHost(const std::string& text) {
   return name;
 }
 
+std::string ParseAllowedOrigin(const std::string& text) {
+  if (text == "*" || text == "null") return text;
+  std::string origin = Lower(text);
+  if (origin.ends_with('/')) origin.pop_back();
+  const size_t scheme = origin.find("://");
+  const bool valid = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                     origin.find_first_of("/ ,", scheme + 3) == std::string::npos;
+  if (!valid) {
+    throw Error(ErrorCode::kUsage, fmt::format("--cors expects the origin of a page such as "
+                                               "https://ui.example.org, or * for any; found '{}'",
+                                               text));
+  }
+  return origin;
+}
+
 std::vector<std::string> NamesOfThisMachine() {
   std::vector<std::string> names = {"host.docker.internal", "gateway.docker.internal",
                                     "host.containers.internal", "host.lima.internal"};

@@ -14,6 +14,10 @@ bool EqualInConstantTime(std::string_view a, std::string_view b);
 /// Error(kUsage) for anything else.
 std::string ParseAllowedHost(const std::string& text);
 
+/// What --cors takes: '*', 'null' or an origin such as https://ui.example.org, of which a final
+/// slash is dropped, since browsers send none. Error(kUsage) for anything else.
+std::string ParseAllowedOrigin(const std::string& text);
+
 /// The names by which others may call this machine: its host name with and without its domain, the
 /// same under .local, and the names that container tools give to the host of a container. A page
 /// of another site cannot make its browser use one of these for a server of its own.

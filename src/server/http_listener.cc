@@ -55,6 +55,58 @@ std::string ListenFault(const std::string& host, int port, const error_code& err
   return place + error.message() + "; choose an address of this machine with --host";
 }
 
+// Sockets that listen on every address of a host's name.
+class ListeningSockets {
+ public:
+  explicit ListeningSockets(asio::io_context& io) : io_(io) {}
+
+  /// Returns the port. Error(kRuntime) where it cannot listen.
+  int Open(const ListenerOptions& options) {
+    std::string host = options.host;
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    error_code error;
+    const auto found = tcp::resolver(io_).resolve(host, std::to_string(options.port),
+                                                  tcp::resolver::passive, error);
+    int port = options.port;
+    for (const auto& entry : found) {
+      tcp::endpoint endpoint = entry.endpoint();
+      endpoint.port(static_cast<uint16_t>(port));
+      error_code fault;
+      const int bound = Listen(endpoint, found.size() > 1, fault);
+      // A machine may have no IPv6 though its name has such an address.
+      if (fault && (!error || fault == asio::error::address_in_use)) error = fault;
+      if (!fault) port = bound;
+    }
+    if (acceptors_.empty() || error == asio::error::address_in_use) {
+      throw Error(ErrorCode::kRuntime, ListenFault(options.host, options.port, error));
+    }
+    return port;
+  }
+
+  std::list<tcp::acceptor>& acceptors() { return acceptors_; }
+
+ private:
+  // Returns the port.
+  int Listen(const tcp::endpoint& endpoint, bool is_one_of_several, error_code& error) {
+    tcp::acceptor acceptor(io_);
+    acceptor.open(endpoint.protocol(), error);
+    // Never SO_REUSEPORT, by which two servers would share a port unnoticed.
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error && endpoint.address().is_v6()) {
+      acceptor.set_option(asio::ip::v6_only(is_one_of_several), error);
+    }
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(kBacklog, error);
+    if (error) return 0;
+    const int port = acceptor.local_endpoint().port();
+    acceptors_.push_back(std::move(acceptor));
+    return port;
+  }
+
+  asio::io_context& io_;
+  std::list<tcp::acceptor> acceptors_;
+};
+
 }  // namespace
 
 class HttpListener::Impl {
@@ -67,8 +119,8 @@ class HttpListener::Impl {
                  }} {}
 
   int Start() {
-    const int port = Bind();
-    for (tcp::acceptor& acceptor : acceptors_) {
+    const int port = sockets_.Open(options_);
+    for (tcp::acceptor& acceptor : sockets_.acceptors()) {
       asio::co_spawn(
           io_, [this, &acceptor] { return Accept(acceptor); }, asio::detached);
     }
@@ -84,7 +136,7 @@ class HttpListener::Impl {
     std::promise<void> closed;
     asio::post(io_, [&] {
       stopping_ = true;
-      for (tcp::acceptor& acceptor : acceptors_) acceptor.close();
+      for (tcp::acceptor& acceptor : sockets_.acceptors()) acceptor.close();
       room_for_more_.cancel();
       for (HttpConnection* connection : context_.open) connection->Close();
       closed.set_value();
@@ -103,49 +155,12 @@ class HttpListener::Impl {
 
   size_t num_connections() const { return num_open_; }
 
+  static void CheckAddress(const ListenerOptions& options) {
+    asio::io_context io;
+    ListeningSockets(io).Open(options);
+  }
+
  private:
-  // The port; listens on every address of the host's name.
-  int Bind() {
-    error_code error;
-    tcp::resolver resolver(io_);
-    std::string host = options_.host;
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    const auto found =
-        resolver.resolve(host, std::to_string(options_.port), tcp::resolver::passive, error);
-    int port = options_.port;
-    if (!error) {
-      for (const auto& entry : found) {
-        tcp::endpoint endpoint = entry.endpoint();
-        endpoint.port(static_cast<uint16_t>(port));
-        error_code fault;
-        const int bound = Listen(endpoint, found.size() > 1, fault);
-        // A machine may have no IPv6 though its name has such an address.
-        if (fault && (!error || fault == asio::error::address_in_use)) error = fault;
-        if (!fault) port = bound;
-      }
-    }
-    if (acceptors_.empty() || error == asio::error::address_in_use) {
-      throw Error(ErrorCode::kRuntime, ListenFault(options_.host, options_.port, error));
-    }
-    return port;
-  }
-
-  int Listen(const tcp::endpoint& endpoint, bool is_one_of_several, error_code& error) {
-    tcp::acceptor acceptor(io_);
-    acceptor.open(endpoint.protocol(), error);
-    // Never SO_REUSEPORT, by which two servers would share a port unnoticed.
-    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error && endpoint.address().is_v6()) {
-      acceptor.set_option(asio::ip::v6_only(is_one_of_several), error);
-    }
-    if (!error) acceptor.bind(endpoint, error);
-    if (!error) acceptor.listen(kBacklog, error);
-    if (error) return 0;
-    const int port = acceptor.local_endpoint().port();
-    acceptors_.push_back(std::move(acceptor));
-    return port;
-  }
-
   static void Run(asio::io_context& context) {
     while (true) {
       // A handler may run out of memory; the others go on.
@@ -221,7 +236,7 @@ class HttpListener::Impl {
   asio::steady_timer room_for_more_{io_};
   std::atomic<size_t> num_open_ = 0;
   ConnectionContext context_;
-  std::list<tcp::acceptor> acceptors_;
+  ListeningSockets sockets_{io_};
   bool stopping_ = false;             // on the I/O thread
   std::vector<std::thread> threads_;  // that of io_ first
 };
@@ -230,6 +245,7 @@ HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)
     : impl_(std::make_unique<Impl>(options, handler)) {}
 HttpListener::~HttpListener() { impl_->Stop(); }
 int HttpListener::Start() { return impl_->Start(); }
+void HttpListener::CheckAddress(const ListenerOptions& options) { Impl::CheckAddress(options); }
 void HttpListener::Stop() { impl_->Stop(); }
 size_t HttpListener::num_connections() const { return impl_->num_connections(); }
 

@@ -36,6 +36,8 @@ class HttpListener {
 
   /// Binds and serves. Returns the port. Error(kRuntime) where that is not possible.
   int Start();
+  /// Whether it could bind: Error(kRuntime) as of Start. Nothing goes on listening.
+  static void CheckAddress(const ListenerOptions& options);
   /// Ends all connections at once. Any thread but the handler's.
   void Stop();
 

@@ -275,6 +275,9 @@ HttpServer::HttpServer(const HttpOptions& options, const ServedModel& model, Bac
     : impl_(std::make_unique<Impl>(options, model, backend)) {}
 HttpServer::~HttpServer() { impl_->Stop(0); }
 int HttpServer::Start() { return impl_->Start(); }
+void HttpServer::CheckAddress(const HttpOptions& options) {
+  HttpListener::CheckAddress(ListenerOptionsOf(options));
+}
 void HttpServer::Stop(double seconds) { impl_->Stop(seconds); }
 
 uint64_t HttpServer::OwnBytes(const HttpOptions& options, size_t num_jobs, size_t context) {

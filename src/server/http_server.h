@@ -34,6 +34,8 @@ class HttpServer {
 
   /// Binds and serves on threads of its own. Returns the port. Error(kRuntime) where it is taken.
   int Start();
+  /// Error(kRuntime) where Start could not listen: to be known before a model is loaded.
+  static void CheckAddress(const HttpOptions& options);
   /// Takes no new jobs, waits at most `seconds` for the answers on their way, and ends all
   /// connections.
   void Stop(double seconds);

@@ -82,6 +82,15 @@ TEST(AccessTest, PagesOfOtherSitesNeedLeave) {
   EXPECT_TRUE(Policy({}, "*").AllowsOrigin("null", "box"));
 }
 
+TEST(AccessTest, AnOriginIsWhatBrowsersSend) {
+  EXPECT_EQ(ParseAllowedOrigin("https://UI.example:8443/"), "https://ui.example:8443");
+  EXPECT_EQ(ParseAllowedOrigin("app://obsidian.md"), "app://obsidian.md");
+  EXPECT_EQ(ParseAllowedOrigin("*"), "*");
+  for (const char* text : {"", "ui.example", "https://", "://x", "https://x/y", "https://a, b"}) {
+    EXPECT_THROW(ParseAllowedOrigin(text), Error) << text;
+  }
+}
+
 TEST(AccessTest, ThisMachineHasNames) {
   std::array<char, 256> name = {};
   ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);

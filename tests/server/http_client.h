@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -71,7 +72,7 @@ class RawClient {
     while (mark.empty() || received_.find(mark) == std::string::npos) {
       pollfd wait = {socket_, POLLIN, 0};
       if (std::chrono::steady_clock::now() > end) break;
-      if (::poll(&wait, 1, 100) <= 0) continue;
+      if (::poll(&wait, 1, std::min(milliseconds, 100)) <= 0) continue;
       char buffer[4096];
       const ssize_t count = ::recv(socket_, buffer, sizeof(buffer), 0);
       if (count <= 0) break;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "server/failing_allocator.h"
 #include "server/http_client.h"
 #include "server/scripted_backend.h"
 
@@ -67,6 +68,7 @@ HttpResponse Text(std::string text) {
 class TestHandler : public HttpHandler {
  public:
   std::optional<HttpResponse> AnswerHead(const HttpRequest& request) override {
+    on_head();
     if (request.method != "POST") return Text("hello");
     if (request.path == "/refused") return Refuse(request, 401, "refused");
     return std::nullopt;
@@ -78,6 +80,7 @@ class TestHandler : public HttpHandler {
     return response;
   }
 
+  std::function<void()> on_head = [] {};
   std::function<HttpResponse(const HttpRequest&)> answer = [](const HttpRequest& request) {
     return Text("size " + std::to_string(request.body.size()));
   };
@@ -242,6 +245,42 @@ TEST_F(HttpListenerTest, AFailingHandlerIsAnAnswer) {
   EXPECT_THAT(client.ReadUntil("hello"), HasSubstr("hello"));
 }
 
+// Whatever allocation fails, on the thread of all connections or on one that reads requests: one
+// connection at most is lost.
+TEST_F(HttpListenerTest, SurvivesWhenMemoryRunsOut) {
+  std::atomic<size_t> num_failures = 0;
+  handler_.on_head = [&] { FailAllocations(num_failures); };
+  std::atomic<bool> ended = false;
+  handler_.answer = [&](const HttpRequest&) {
+    FailAllocations(num_failures);
+    HttpResponse response = Text({});
+    response.live = std::make_unique<ScriptedReply>(ScriptedReply::Script{
+        .take = [&](bool) { return std::string("part"); }, .ended = [&] { return ended.load(); }});
+    return response;
+  };
+  Start();
+  for (size_t count = 1; count <= 40; ++count) {
+    num_failures = count;
+    ended = count % 2 == 0;  // some are cut by the client
+    for (const std::string& request : {std::string(kGet), Post("x")}) {
+      RawClient client(port_);
+      client.Send(request);
+      client.ReadFor(3);
+    }
+  }
+  num_failures = 0;
+  RawClient last(port_);
+  // The thread's remaining failures are used up by connections that fail.
+  ASSERT_TRUE(WaitFor(
+      [&] {
+        RawClient client(port_);
+        client.Send(kGet);
+        return client.ReadUntil("hello").ends_with("hello");
+      },
+      10'000));
+  EXPECT_TRUE(WaitFor([&] { return listener_->num_connections() <= 2; }, 10'000));
+}
+
 // What a client does not read is not made, and after a while nobody waits for it.
 TEST_F(HttpListenerTest, AClientThatDoesNotReadIsLetGo) {
   ListenerOptions options;
@@ -368,6 +407,7 @@ TEST_F(HttpListenerTest, APortHasOneServer) {
   Start();
   ListenerOptions options;
   options.port = port_;
+  EXPECT_THROW(HttpListener::CheckAddress(options), Error);
   HttpListener second(options, handler_);
   try {
     second.Start();
