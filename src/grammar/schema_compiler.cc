@@ -194,8 +194,18 @@ std::optional<std::vector<const JsonValue*>> SchemaCompiler::GivenValues(const C
   return values;
 }
 
+void SchemaCompiler::NoteUnchecked(const Conjunction& terms) {
+  for (const SchemaTerm& term : terms) {
+    for (const char* key : {"items", "minItems", "maxItems", "prefixItems", "properties",
+                            "required", "minProperties", "maxProperties", "additionalProperties"}) {
+      if (term.schema->Find(key) == nullptr) continue;
+      terms_.Unbound(*term.schema, key, "on a list of values");
+    }
+  }
+}
+
 // The values that fit the other keywords, as they are spelled. Of arrays and objects only the type
-// is looked at.
+// is looked at, which is noted where more is said of them.
 std::vector<std::string> SchemaCompiler::TextsOf(const std::vector<const JsonValue*>& values,
                                                  const Conjunction& terms, uint8_t types,
                                                  Style style) {
@@ -213,6 +223,7 @@ std::vector<std::string> SchemaCompiler::TextsOf(const std::vector<const JsonVal
   std::vector<std::string> texts;
   for (const JsonValue* value : values) {
     if (!fits(*value) || style == Style::kArguments) continue;
+    if (value->is_array() || value->is_object()) NoteUnchecked(terms);
     if (style == Style::kRaw) {
       texts.push_back(value->text);
       continue;

@@ -80,6 +80,7 @@ class SchemaCompiler {
   uint8_t TypeNamed(const JsonValue& schema, const JsonValue& name);
 
   std::optional<std::vector<const JsonValue*>> GivenValues(const Conjunction& terms);
+  void NoteUnchecked(const Conjunction& terms);
   std::vector<std::string> TextsOf(const std::vector<const JsonValue*>& values,
                                    const Conjunction& terms, uint8_t types, Style style);
   NumberBounds BoundsOf(const Conjunction& terms, bool integer);

@@ -18,8 +18,9 @@ TokenFilter::TokenFilter(std::shared_ptr<LazyTokenTrie> trie, Grammar grammar,
     MakeRoom();
   }
   if (state_ == GrammarStates::kDead) {
-    throw Error(ErrorCode::kUsage,
-                "the answer that is to be continued does not begin as its format requires");
+    throw Error(
+        ErrorCode::kUsage,
+        "the answer that is to be continued is not the beginning of one that its format allows");
   }
 }
 

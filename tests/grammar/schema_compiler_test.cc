@@ -287,6 +287,8 @@ TEST(SchemaCompilerTest, ListsWhatIsNotBound) {
   EXPECT_EQ(unbound(R"({"type":"string","format":"isbn"})"),
             List{"schema.format ('isbn' is not known)"});
   EXPECT_EQ(unbound(R"({"if":{"const":1},"then":{"type":"integer"}})"), List{"schema.if"});
+  EXPECT_EQ(unbound(R"({"enum":[[1],[2,3]],"minItems":2})"),
+            List{"schema.minItems (on a list of values)"});
   EXPECT_EQ(unbound(R"({"contains":{"const":1},"x-y":1,"title":"t","examples":[1]})"),
             List{"schema.contains"});
   EXPECT_EQ(unbound(R"({"type":"string","pattern":"(a|b)*a(a|b){20}"})").size(), 1u);

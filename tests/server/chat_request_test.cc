@@ -404,7 +404,7 @@ TEST(ChatRequestReaderTest, WhatIsContinuedFitsTheFormat) {
   };
   EXPECT_TRUE(request.job.filter->Allows(first("1")));
   EXPECT_FALSE(request.job.filter->Allows(first("}")));
-  EXPECT_THAT(RefusalOf(Api::kChat, body("Sure:")), HasSubstr("beginning of JSON"));
+  EXPECT_THAT(RefusalOf(Api::kChat, body("Sure:")), HasSubstr("is not the beginning of"));
 }
 
 TEST(ChatRequestReaderTest, LeavesAttributionOutOfSystemTexts) {
