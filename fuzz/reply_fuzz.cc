@@ -56,9 +56,9 @@ void Check(ChatMarkup markup, const ReplyOptions& options, std::string_view byte
   parser->Finish();
   THIMBLE_CHECK(parser->done() && parser->num_tool_calls() == checker.arguments.size());
   THIMBLE_CHECK(options.tools || checker.arguments.empty());
-  // Only an element `json` may be anything; Kimi-Linear spells all its arguments.
-  if (markup == ChatMarkup::kKimiLinear || bytes.find("json") != std::string_view::npos) return;
-  for (const std::string& arguments : checker.arguments) THIMBLE_CHECK(IsJson(arguments));
+  for (const std::string& arguments : checker.arguments) {
+    THIMBLE_CHECK(IsJson(arguments) && ParseJson(arguments).is_object());
+  }
 }
 
 }  // namespace

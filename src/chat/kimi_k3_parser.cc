@@ -66,6 +66,16 @@ Header ParseHeader(std::string_view text) {
   }
 }
 
+// Whether `header`, which broke off, begins with a tag or with the beginning of one.
+bool MayBeTag(std::string_view header) {
+  constexpr std::string_view kTags[] = {"think", "response", "tools",  "call",
+                                        "json",  "argument", "message"};
+  const std::string_view word = header.substr(0, header.find(' '));
+  const bool whole = word.size() < header.size();
+  return std::ranges::any_of(
+      kTags, [&](std::string_view tag) { return whole ? tag == word : tag.starts_with(word); });
+}
+
 class KimiK3Parser : public ReplyParser {
  public:
   KimiK3Parser(const Tokenizer& tokenizer, const ReplyOptions& options, ReplyListener& listener)
@@ -77,14 +87,14 @@ class KimiK3Parser : public ReplyParser {
         end_(RequireSpecial(tokenizer, "<|end_of_msg|>")),
         eos_(tokenizer.FindSpecial("[EOS]").value_or(end_)),
         place_(options.thinking ? Place::kThink : Place::kResponse),
-        calls_(options.tools, listener) {}
+        calls_(options, listener) {}
 
   bool Feed(TokenId id) override {
     if (done_) return true;
     if (id == end_ || id == eos_) {
       EndMessage();
     } else if (id == open_ || id == close_) {
-      FlushHeader();
+      BreakHeader();
       FlushBytes();
       marker_ = id;
     } else if (marker_ != 0) {
@@ -122,7 +132,7 @@ class KimiK3Parser : public ReplyParser {
   enum class Place : uint8_t { kOutside, kThink, kResponse, kTools, kCall };
 
   void EndMessage() {
-    FlushHeader();
+    DropHeader();
     FlushBytes();
     calls_.Abort();
     place_ = Place::kOutside;
@@ -137,7 +147,7 @@ class KimiK3Parser : public ReplyParser {
       opens ? OpenElement(text) : CloseElement(text);
       return;
     }
-    if (tokenizer_.IsReserved(id)) return FlushHeader();
+    if (tokenizer_.IsReserved(id)) return BreakHeader();
     header_ += tokenizer_.TokenBytes(id);
     if (++header_tokens_ == kMaxHeaderTokens) FlushHeader();
   }
@@ -145,6 +155,12 @@ class KimiK3Parser : public ReplyParser {
     marker_ = 0;
     header_.clear();
     header_tokens_ = 0;
+  }
+  // Another marker came before the end of a header. What may have become a tag is markup and no
+  // part of the answer; anything else is text.
+  void BreakHeader() {
+    if (MayBeTag(header_)) DropHeader();
+    FlushHeader();
   }
   // What followed a marker was no tag: it is text.
   void FlushHeader() {

@@ -25,7 +25,7 @@ std::string FunctionName(std::string_view call) {
 class KimiLinearParser : public ReplyParser {
  public:
   KimiLinearParser(const Tokenizer& tokenizer, const ReplyOptions& options, ReplyListener& listener)
-      : tokenizer_(tokenizer), listener_(listener), calls_(options.tools, listener) {}
+      : tokenizer_(tokenizer), listener_(listener), calls_(options, listener) {}
 
   bool Feed(TokenId id) override {
     if (done_) return true;

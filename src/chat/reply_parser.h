@@ -22,8 +22,7 @@ class ReplyListener {
   virtual void OnContent(std::string_view text) = 0;
   /// A call of the function `name` begins; calls are numbered 0, 1, ... as they come.
   virtual void OnToolCall(size_t index, const std::string& name) = 0;
-  /// A piece of the latest call's arguments. All of them together are a JSON object, unless the
-  /// model spelled the JSON itself and wrongly.
+  /// A piece of the latest call's arguments. All of them together are a JSON object.
   virtual void OnToolArguments(size_t index, std::string_view piece) = 0;
 };
 
@@ -39,8 +38,8 @@ class ReplyParser {
   virtual ~ReplyParser() = default;
   /// True once the message has ended; what follows is ignored.
   virtual bool Feed(TokenId id) = 0;
-  /// The answer ended or was cut: gives out what was held back, and completes a call that broke off
-  /// inside a string.
+  /// The answer ended or was cut: gives out the text that was held back, drops an unfinished tag,
+  /// and completes a call that broke off.
   virtual void Finish() = 0;
   virtual ReplyChannel channel() const = 0;
   virtual bool done() const = 0;
@@ -54,6 +53,8 @@ std::vector<TokenId> EndOfReply(const Tokenizer& tokenizer, ReplyChannel channel
 struct ReplyOptions {
   bool thinking = true;  // the prompt ended with the beginning of a thought
   bool tools = true;     // calls are wanted; otherwise they are dropped
+  // Functions that may be called: calls of others are dropped. Empty: any.
+  std::vector<std::string> functions = {};
 };
 
 /// A parser for `markup`; borrows tokenizer and listener.

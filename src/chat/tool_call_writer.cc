@@ -1,5 +1,8 @@
 #include "chat/tool_call_writer.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "json/json_value.h"
 
 namespace thimble {
@@ -10,7 +13,9 @@ void ToolCallWriter::Put(std::string_view piece) {
 
 void ToolCallWriter::BeginCall(const std::string& name) {
   EndCall();
-  in_call_ = wanted_ && !name.empty();
+  const bool offered =
+      functions_.empty() || std::ranges::find(functions_, name) != functions_.end();
+  in_call_ = wanted_ && offered && !name.empty();
   any_argument_ = false;
   any_json_ = false;
   if (in_call_) listener_.OnToolCall(num_calls_++, name);
@@ -28,7 +33,7 @@ void ToolCallWriter::BeginArgument(std::string_view key, std::string_view type) 
     Put(key_ + "\"");
   } else {
     element_ = Element::kScalar;
-    scalar_.clear();
+    held_.clear();
   }
 }
 
@@ -37,6 +42,7 @@ void ToolCallWriter::BeginJson() {
   if (!in_call_ || any_argument_ || any_json_) return;
   element_ = Element::kJson;
   any_json_ = true;
+  held_.clear();
 }
 
 void ToolCallWriter::Text(std::string_view text) {
@@ -44,10 +50,8 @@ void ToolCallWriter::Text(std::string_view text) {
     std::string escaped;
     EscapeJson(text, &escaped);
     Put(escaped);
-  } else if (element_ == Element::kScalar) {
-    scalar_ += text;
-  } else if (element_ == Element::kJson) {
-    Put(text);
+  } else if (element_ != Element::kNone) {
+    held_ += text;
   }
 }
 
@@ -55,14 +59,31 @@ void ToolCallWriter::EndElement() {
   if (element_ == Element::kString) Put("\"");
   if (element_ == Element::kScalar) {
     any_argument_ = true;
-    if (!IsJson(scalar_)) {
+    if (!IsJson(held_)) {
       std::string escaped;
-      EscapeJson(scalar_, &escaped);
-      scalar_ = "\"" + escaped + "\"";
+      EscapeJson(held_, &escaped);
+      held_ = "\"" + escaped + "\"";
     }
-    Put(key_ + scalar_);
+    Put(key_ + held_);
   }
+  if (element_ == Element::kJson) PutJson();
   element_ = Element::kNone;
+}
+
+void ToolCallWriter::PutJson() {
+  JsonValue value;  // null, as is no text at all
+  const bool empty = held_.find_first_not_of(" \t\r\n") == std::string::npos;
+  bool valid = true;
+  try {
+    if (!empty) value = ParseJson(held_);
+  } catch (const Error&) {
+    valid = false;
+  }
+  if (valid && value.is_object()) return Put(held_);
+  if (valid && value.is_null()) return Put("{}");
+  std::string raw = "{\"raw\":\"";
+  EscapeJson(held_, &raw);
+  Put(raw + "\"}");
 }
 
 void ToolCallWriter::EndCall() {

@@ -34,6 +34,12 @@ struct ServeOptions {
   std::string name;
 };
 
+size_t PromptLogitRows(uint64_t budget, const ModelConfig& config) {
+  constexpr uint64_t kShare = 256;
+  constexpr uint64_t kMost = 512;
+  return std::clamp<uint64_t>(budget / kShare / (config.vocab_size * sizeof(float)), 1, kMost);
+}
+
 EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& config) {
   EngineOptions engine = options.model.ForEngine();
   const uint64_t budget = options.model.MemoryBytes().value_or(DefaultMemoryBudget());
@@ -44,6 +50,9 @@ EngineOptions EngineOptionsFor(const ServeOptions& options, const ModelConfig& c
   engine.program_bytes = server::Scheduler::OwnBytes(config.vocab_size);
   engine.program_bytes += server::HttpServer::OwnBytes(
       options.http, options.limits.num_sessions + options.limits.max_queue, engine.context);
+  // Clients may ask for the probabilities of their prompts: a 256th of the budget for the logits.
+  const uint64_t row_bytes = config.vocab_size * sizeof(float);
+  engine.program_bytes += PromptLogitRows(budget, config) * row_bytes;
   engine.snapshot_bytes =
       std::min(16 * Snapshot::Bytes(config, engine.context, engine.latents), budget / 4);
   return engine;
@@ -69,6 +78,7 @@ void Serve(ServeOptions options) {
     engine = Engine::Open(model, engine_options);
   }
   options.limits.snapshot_bytes = engine_options.snapshot_bytes;
+  options.limits.prompt_logit_rows = PromptLogitRows(budget, model.config);
 
   server::ServedModel served;
   served.tokenizer = &model.RequireTokenizer();
@@ -86,6 +96,7 @@ void Serve(ServeOptions options) {
   served.created = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
+  served.fingerprint = fmt::format("fp_{:016x}", engine->Fingerprint());
   served.effort = options.effort == "off" ? "" : options.effort;
   served.stop_ids = model.StopIds();
   served.sampling.temperature = 1.0F;

@@ -166,11 +166,16 @@ void Engine::Sweep(std::span<const SessionStep> steps, bool all_logits, SweepObs
   items.reserve(steps.size());
   for (const SessionStep& step : steps) {
     const LogitsWanted one = step.wants_logits ? LogitsWanted::kLast : LogitsWanted::kNone;
-    items.push_back({&step.session->state_, step.tokens, all_logits ? LogitsWanted::kAll : one,
-                     step.session->logits_data()});
+    const bool all = all_logits || step.all_logits != nullptr;
+    items.push_back({&step.session->state_, step.tokens, all ? LogitsWanted::kAll : one,
+                     step.all_logits != nullptr ? step.all_logits : step.session->logits_data()});
   }
   SweepKept(items, observer);
   for (const SessionStep& step : steps) {
+    if (step.all_logits != nullptr && step.wants_logits) {
+      const float* last = step.all_logits + (step.tokens.size() - 1) * config().vocab_size;
+      std::copy_n(last, config().vocab_size, step.session->logits_data());
+    }
     std::vector<TokenId>& tokens = step.session->tokens_;
     tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
     step.session->last_logits_ = step.wants_logits ? step.session->logits_data() : nullptr;

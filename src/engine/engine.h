@@ -99,7 +99,8 @@ class Snapshot;
 struct SessionStep {
   Session* session = nullptr;
   std::span<const TokenId> tokens;  // at least one
-  bool wants_logits = false;        // of the last of them
+  bool wants_logits = false;        // of the last of them, as Session::logits()
+  float* all_logits = nullptr;      // of every one, [tokens.size(), vocab_size]; null: not wanted
 };
 
 /// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads

@@ -4,17 +4,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/log_sum.h"
 
 namespace thimble {
 namespace {
-
-// -ln softmax(logits)[token], in double: sums over long texts keep all their digits.
-double NegativeLogLikelihood(const float* logits, size_t vocab_size, TokenId token) {
-  const auto most = static_cast<double>(*std::max_element(logits, logits + vocab_size));
-  double sum = 0;
-  for (size_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(logits[i]) - most);
-  return std::log(sum) + most - static_cast<double>(logits[token]);
-}
 
 class WindowObserver : public Session::Observer {
  public:
@@ -60,8 +53,9 @@ EvaluationResult Evaluate(Engine& engine, std::span<const TokenId> tokens, size_
     session.Append(tokens.subspan(first, count), &observer,
                    [&](size_t position, const float* rows, size_t num_rows) {
                      for (size_t row = 0; row < num_rows; ++row) {
-                       result.nats += NegativeLogLikelihood(rows + row * vocab_size, vocab_size,
-                                                            tokens[first + position + row + 1]);
+                       const std::span logits(rows + row * vocab_size, vocab_size);
+                       const TokenId next = tokens[first + position + row + 1];
+                       result.nats += LogSumExp(logits) - static_cast<double>(logits[next]);
                      }
                    });
   }

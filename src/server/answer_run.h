@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "server/api.h"
@@ -11,22 +11,21 @@
 
 namespace thimble::server {
 
-/// One answer on its way from its job to its client. Its destruction cancels the job. Used by one
-/// thread at a time.
+/// One answer, of one or several choices, on its way from its jobs to its client. Its destruction
+/// cancels the jobs. Used by one thread at a time.
 class AnswerRun {
  public:
-  AnswerRun(Api api, const ServedModel& model, const ApiRequest& request, std::shared_ptr<Job> job);
-  ~AnswerRun() {
-    job_->OnChange(nullptr);
-    job_->Cancel();
-  }
+  /// Submits the first jobs; Step submits the others as those end. ApiError 429 where the queue is
+  /// full.
+  AnswerRun(Api api, const ServedModel& model, const ApiRequest& request, Backend& backend);
+  ~AnswerRun();
   AnswerRun(const AnswerRun&) = delete;
   AnswerRun& operator=(const AnswerRun&) = delete;
 
-  /// Takes what the job has made since the last call. False once the answer has ended.
+  /// Takes what the jobs have made since the last call. False once the answer has ended.
   bool Step();
   /// See Job::OnChange.
-  void OnChange(std::function<void()> wake) { job_->OnChange(std::move(wake)); }
+  void OnChange(const std::function<void()>& wake);
   bool ended() const { return ended_; }
   const std::string& error() const { return error_; }
 
@@ -34,22 +33,26 @@ class AnswerRun {
   std::string Take();
   /// Whole, once ended without an error.
   std::string Whole() const;
-  /// A sign of life that says where the job is.
+  /// A sign of life that says where the answer is.
   std::string KeepAlive();
 
  private:
-  void Read();
-  ReplyEnd End() const;
+  struct Choice;
 
-  const ApiRequest request_;
-  std::shared_ptr<Job> job_;
-  ReplyReader reader_;
+  void Read();
+  void SubmitWaiting();
+  void StepChoice(Choice& choice);
+  Usage TotalUsage() const;
+  bool IsQueued() const;
+
+  const size_t choices_per_prompt_;
+  const std::vector<TokenId> stop_token_ids_;
+  const bool hide_reasoning_;
+  Backend& backend_;
+  std::function<void()> wake_;
+  std::vector<std::unique_ptr<Choice>> choices_;
   std::unique_ptr<ApiAnswer> answer_;
-  std::vector<ReplyPiece> pieces_;  // not taken yet
-  Job::Update latest_;
-  Usage usage_;
   bool begun_ = false;
-  bool complete_ = false;  // by a stop string or the end of the message
   bool ended_ = false;
   bool end_taken_ = false;
   std::string error_;

@@ -1,6 +1,9 @@
 #include "server/api.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -19,6 +22,35 @@ std::string NewId(const std::string& prefix) {
     for (int digit = 0; digit < 8; ++digit, bits >>= 4) id += kDigits[bits & 15];
   }
   return id;
+}
+
+int64_t UnixTime() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<JobRequest> JobsOf(const ApiRequest& request) {
+  const size_t num_jobs = request.num_choices * (1 + request.more_prompts.size());
+  if (num_jobs > kMaxPrompts) {
+    throw ApiError(400, fmt::format("n: expected at most {} answers to all prompts, found {}",
+                                    kMaxPrompts, num_jobs));
+  }
+  if (request.num_choices > 1 && request.job.filter != nullptr) {
+    throw ApiError(400, "n: expected 1 where the form of the answer is bound");
+  }
+  std::vector<JobRequest> jobs;
+  for (size_t i = 0; i < num_jobs; ++i) {
+    JobRequest job = request.job;
+    const size_t prompt = i / request.num_choices;
+    job.sampling.seed += i % request.num_choices;
+    if (prompt > 0) {
+      job.prompt = request.more_prompts[prompt - 1].ids;
+      job.max_tokens = request.more_prompts[prompt - 1].max_tokens;
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
 }
 
 namespace {

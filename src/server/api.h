@@ -38,15 +38,27 @@ struct ServedModel {
   std::optional<ChatMarkup> markup;     // absent: the model only continues text
   std::string name;
   size_t context = 0;
-  int64_t created = 0;         // seconds since 1970
+  int64_t created = 0;         // seconds since 1970, of the list of models
+  std::string fingerprint;     // that tells its weights from others'; empty: none
   std::string effort = "low";  // where a request names none; empty: no thinking
   std::vector<TokenId> stop_ids;
   SamplingOptions sampling;
 };
 
+/// Most answers that one request may ask for, and most prompts of a completion.
+inline constexpr size_t kMaxChoices = 16;
+inline constexpr size_t kMaxPrompts = 512;
+
 /// A request, understood.
 struct ApiRequest {
-  JobRequest job;
+  JobRequest job;  // of the first answer
+  // Of a completion: further prompts, each with the room for its answer.
+  struct Prompt {
+    std::vector<TokenId> ids;
+    size_t max_tokens = 0;
+  };
+  std::vector<Prompt> more_prompts;
+  size_t num_choices = 1;  // answers to each prompt, which differ in their seed
   std::vector<std::string> stops;
   std::vector<TokenId> stop_token_ids;  // of the request itself: they end the answer, unseen
   bool stream = false;
@@ -54,15 +66,20 @@ struct ApiRequest {
   bool is_chat = true;  // the answer is to be parsed
   bool thinking = false;
   bool tools = false;
+  std::vector<std::string> tool_names;  // that were offered; calls of others are dropped
   bool logprobs = false;
   bool hide_reasoning = false;       // thoughts are not sent
   bool legacy_functions = false;     // calls go out as OpenAI's older function_call
   bool encrypted_reasoning = false;  // of a response: thoughts also as the content that comes back
   bool echo = false;                 // of a completion: begin with the prompt
-  std::string prompt_text;           // for that
+  JsonValue echoed;                  // of a response: what is said back of the request, an object
   // What was replaced or left out of the request, one sentence each: the header X-Thimble-Note.
   std::vector<std::string> notes;
 };
+
+/// The jobs of a request, in the order of its choices: all answers to one prompt, then those to the
+/// next. ApiError 400 where they would be more than kMaxPrompts.
+std::vector<JobRequest> JobsOf(const ApiRequest& request);
 
 struct Usage {
   size_t prompt_tokens = 0;
@@ -71,23 +88,39 @@ struct Usage {
   size_t reasoning_tokens = 0;
 };
 
-/// How an answer ended.
 enum class ReplyEnd : uint8_t { kStop, kStopString, kLength, kToolCalls };
 
-/// One of the client APIs: reads its requests, and writes its answers, whole or streamed. One
-/// object serves one answer; one thread at a time.
+/// How one choice ended.
+struct ReplyEnding {
+  ReplyEnd end = ReplyEnd::kStop;
+  std::string stop;  // the stop string that ended it
+};
+
+/// One choice, whole.
+struct Reply {
+  std::vector<ReplyPiece> pieces;
+  ReplyEnding ending;
+};
+
+/// One of the client APIs: writes an answer, whole or streamed. One object serves one answer; one
+/// thread at a time.
 class ApiAnswer {
  public:
   virtual ~ApiAnswer() = default;
-  // Streamed: each gives the bytes to send, maybe none.
-  virtual std::string Begin() = 0;
-  virtual std::string Write(const std::vector<ReplyPiece>& pieces) = 0;
-  virtual std::string End(ReplyEnd end, const Usage& usage) = 0;
+  /// Whether a stream begins while the request waits, before Usage::cached_tokens is known.
+  virtual bool BeginsInQueue() const { return true; }
+  // Streamed: each gives the bytes to send, maybe none. Choices may come in any order, each ends
+  // once.
+  virtual std::string Begin(const Usage& usage) = 0;
+  virtual std::string Write(size_t choice, const std::vector<ReplyPiece>& pieces) = 0;
+  virtual std::string EndChoice(size_t choice, const ReplyEnding& ending) = 0;
+  virtual std::string End(const Usage& usage) = 0;
+  /// In place of what is left. May come before Begin.
   virtual std::string Fail(const std::string& message) = 0;
+  /// May come before Begin.
   virtual std::string KeepAlive(const std::string& note) = 0;
   // At once.
-  virtual std::string Whole(const std::vector<ReplyPiece>& pieces, ReplyEnd end,
-                            const Usage& usage) = 0;
+  virtual std::string Whole(const std::vector<Reply>& replies, const Usage& usage) = 0;
 };
 
 enum class Api : uint8_t { kChat, kCompletions, kMessages, kResponses };
@@ -122,5 +155,7 @@ std::unique_ptr<ApiAnswer> NewResponsesAnswer(const ServedModel& model, const Ap
 
 /// "chatcmpl-" and 24 random digits.
 std::string NewId(const std::string& prefix);
+/// Seconds since 1970.
+int64_t UnixTime();
 
 }  // namespace thimble::server

@@ -42,6 +42,21 @@ void CheckHasText(const ChatRequest& chat) {
                  "and files are not supported (vision is not built yet); add a text");
 }
 
+// The names of the functions that the model may call.
+std::vector<std::string> CallableTools(const ChatRequest& chat) {
+  if (!chat.callable_tools.empty()) return chat.callable_tools;
+  std::vector<std::string> names;
+  const auto add = [&names](const std::optional<JsonValue>& tools) {
+    if (!tools) return;
+    for (const JsonValue& tool : tools->items) {
+      names.push_back(tool.Find("function")->Find("name")->text);
+    }
+  };
+  add(chat.tools);
+  for (const ChatMessage& message : chat.messages) add(message.tools);
+  return names;
+}
+
 // Binds the answer to the format and the tools that are asked for, and notes what is not bound.
 // What is there of an answer already must fit.
 void BindReply(const ChatRequest& chat, const ServedModel& model, ApiRequest* request) {
@@ -126,6 +141,7 @@ void FinishChatRequest(ChatRequest chat, std::optional<size_t> max_tokens, const
                      return m.tools.has_value();
                    });
   if (chat.tool_choice == ToolChoice::kNone) request->tools = false;
+  request->tool_names = CallableTools(chat);
   request->notes = chat.notes;
   EncodedPrompt prompt;
   try {

@@ -117,7 +117,6 @@ std::optional<size_t> ReadMaxTokens(const RequestFields& fields) {
 ApiRequest ReadChatApi(const JsonValue& body, const ServedModel& model) {
   const RequestFields fields(body);
   ApiRequest request;
-  fields.Count("n", 1, 1);
   CheckFormat(fields);
   ChatRequest chat = ReadChatRequest(ChatFields(body));
   CheckFields(Api::kChat, body, &chat);
@@ -132,6 +131,7 @@ ApiRequest ReadChatApi(const JsonValue& body, const ServedModel& model) {
   if (const JsonValue* options = fields.Object("stream_options")) {
     request.include_usage = RequestFields(*options).Boolean("include_usage", false);
   }
+  request.num_choices = fields.Count("n", 1, kMaxChoices).value_or(1);
   request.logprobs = fields.Boolean("logprobs", false);
   const auto top = fields.Count("top_logprobs", 0, kMaxTopLogprobs);
   if (request.logprobs) request.job.top_logprobs = top.value_or(0);

@@ -64,6 +64,9 @@ constexpr std::array<std::string_view, 7> kReadOfMessages = {
     "output_config", "output_format", "context_management"};
 constexpr std::array<std::string_view, 6> kReadOfResponses = {
     "input", "instructions", "include", "text", "max_output_tokens", "top_logprobs"};
+constexpr std::array<std::string_view, 10> kReadOfCompletions = {
+    "prompt",   "max_tokens", "n_predict", "n",          "best_of",
+    "logprobs", "echo",       "suffix",    "ignore_eos", "stream_options"};
 
 // These change no answer: what they ask for is done anyway, or is about accounts, caches and speed.
 constexpr std::array<std::string_view, 30> kHarmless = {"metadata",
@@ -105,8 +108,9 @@ struct RefusedField {
 };
 constexpr std::string_view kLeaveOut = "leave it out";
 constexpr std::string_view kUseSchema = "use response_format with a JSON schema";
+constexpr std::string_view kUseChat = "the form of an answer is bound by /v1/chat/completions";
 constexpr std::string_view kSendAll = "nothing is stored; send the whole conversation";
-constexpr std::array<RefusedField, 57> kRefused = {{
+constexpr std::array<RefusedField, 61> kRefused = {{
     {"best_of", "1", kLeaveOut},
     {"use_beam_search", "false", kLeaveOut},
     {"num_beams", "1", kLeaveOut},
@@ -142,6 +146,10 @@ constexpr std::array<RefusedField, 57> kRefused = {{
     {"documents", "", "put them into a message"},
     {"echo", "false", "it is understood by /v1/completions"},
     {"suffix", "", kLeaveOut},
+    {"response_format", R"({"type":"text"})", kUseChat},
+    {"guided_json", "", kUseChat},
+    {"structured_outputs", "", kUseChat},
+    {"json_schema", "", kUseChat},
     {"guided_regex", "", kUseSchema},
     {"guided_choice", "", "use response_format with a JSON schema that has an enum"},
     {"guided_grammar", "", kUseSchema},
@@ -172,11 +180,13 @@ struct Misnamed {
   std::string_view name;
   std::string_view right;
 };
-constexpr std::array<Misnamed, 10> kMisnamed = {{
+constexpr std::array<Misnamed, 12> kMisnamed = {{
     {Api::kChat, "max_output_tokens", "max_tokens"},
     {Api::kChat, "stop_sequences", "stop"},
     {Api::kChat, "system", "a message of role system"},
     {Api::kChat, "input", "messages"},
+    {Api::kCompletions, "messages", "prompt"},
+    {Api::kCompletions, "stop_sequences", "stop"},
     {Api::kMessages, "max_completion_tokens", "max_tokens"},
     {Api::kMessages, "response_format", "output_config.format"},
     {Api::kMessages, "reasoning_effort", "output_config.effort"},
@@ -195,9 +205,12 @@ Names ReadBy(Api api) {
       return kReadOfMessages;
     case Api::kResponses:
       return kReadOfResponses;
-    default:
-      return kReadOfChat;
+    case Api::kCompletions:
+      return kReadOfCompletions;
+    case Api::kChat:
+      break;
   }
+  return kReadOfChat;
 }
 
 bool IsNeutral(const JsonValue& value, std::string_view neutral) {

@@ -243,12 +243,8 @@ class HttpServer::Impl : public HttpHandler {
 
   HttpResponse Generate(Api api, const std::string& body) {
     const ApiRequest request = ReadApiRequest(api, body, model_);
-    auto job = std::make_shared<Job>(request.job);
     if (stopping_) throw ApiError(503, "the server is shutting down");
-    auto live = std::make_unique<LiveAnswer>(api, model_, request, job, num_answers_);
-    if (!backend_.Submit(std::move(job))) {
-      throw ApiError(429, "too many requests wait already; try again later");
-    }
+    auto live = std::make_unique<LiveAnswer>(api, model_, request, backend_, num_answers_);
     HttpResponse response;
     if (!request.notes.empty()) {
       response.headers.push_back({"X-Thimble-Note", NoteHeader(request.notes)});

@@ -20,14 +20,15 @@ namespace thimble::server {
 
 struct TokenLogprob {
   TokenId id = 0;
-  float logprob = 0;
+  double logprob = 0;
 };
 
 /// A token that was sampled, and, where that is wanted, how likely it and the likeliest were.
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0;
+  double logprob = 0;
   std::vector<TokenLogprob> top;
+  bool has_logprob = true;  // not the first token of a prompt
 };
 
 /// What is to be generated.
@@ -37,7 +38,8 @@ struct JobRequest {
   size_t max_tokens = 0;
   SamplingOptions sampling;
   std::vector<TokenId> stop_ids;
-  std::optional<size_t> top_logprobs;   // absent: no probabilities are wanted
+  std::optional<size_t> top_logprobs;     // absent: no probabilities of the answer are wanted
+  std::optional<size_t> prompt_logprobs;  // the same for the prompt; nothing of it is then reused
   std::shared_ptr<TokenFilter> filter;  // null: any token may come; used by the engine's side alone
 };
 
@@ -59,12 +61,15 @@ class Job {
   void SetProgress(JobPhase phase, size_t prompt_done);
   void SetCached(size_t tokens);
   void Put(SampledToken token);
+  /// The next tokens of the prompt, of which the very first has no probability.
+  void PutPrompt(std::vector<SampledToken> tokens);
   void End(FinishReason reason);
   void Fail(const std::string& error);
 
   /// What has happened since the last call.
   struct Update {
     std::vector<SampledToken> tokens;
+    std::vector<SampledToken> prompt_tokens;  // where their probabilities are wanted
     JobPhase phase = JobPhase::kQueued;
     size_t prompt_done = 0;
     size_t cached_tokens = 0;  // of the prompt, that needed no computing
@@ -74,8 +79,9 @@ class Job {
   };
   Update Take();
 
-  /// Has `wake` called whenever a token or the end has come: at once if one has already, then by
-  /// the engine's thread, which it must not hold up. Null: no longer; it is not being called then.
+  /// Has `wake` called whenever a token, another phase or the end has come: at once if one has,
+  /// then by the engine's thread, which it must not hold up. Null: no longer; it is not being
+  /// called then.
   void OnChange(std::function<void()> wake);
 
  private:

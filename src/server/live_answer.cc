@@ -15,11 +15,8 @@ HttpResponse ErrorResponse(Api api, const ApiError& error) {
 }
 
 LiveAnswer::LiveAnswer(Api api, const ServedModel& model, const ApiRequest& request,
-                       std::shared_ptr<Job> job, std::atomic<int>& count)
-    : api_(api),
-      streamed_(request.stream),
-      count_(count),
-      run_(api, model, request, std::move(job)) {
+                       Backend& backend, std::atomic<int>& count)
+    : api_(api), streamed_(request.stream), count_(count), run_(api, model, request, backend) {
   ++count_;
 }
 

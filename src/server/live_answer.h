@@ -4,22 +4,21 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "server/answer_run.h"
 #include "server/http_message.h"
 
 namespace thimble::server {
 
-/// The answer of a job as a response, streamed or whole. Counts itself while it lives.
+/// An answer as a response, streamed or whole. Counts itself while it lives.
 class LiveAnswer : public LiveReply {
  public:
-  LiveAnswer(Api api, const ServedModel& model, const ApiRequest& request, std::shared_ptr<Job> job,
+  LiveAnswer(Api api, const ServedModel& model, const ApiRequest& request, Backend& backend,
              std::atomic<int>& count);
   ~LiveAnswer() override;
 
   bool streamed() const override { return streamed_; }
-  void OnChange(std::function<void()> wake) override { run_.OnChange(std::move(wake)); }
+  void OnChange(std::function<void()> wake) override { run_.OnChange(wake); }
   std::string Take(bool idle) override;
   bool ended() const override { return run_.ended(); }
   HttpResponse Whole() override;

@@ -19,7 +19,8 @@ bool ReplyReader::Feed(const SampledToken& token, std::vector<ReplyPiece>* piece
   ++num_tokens_;
   const bool is_text = !tokenizer_.IsReserved(token.id);
   if (parser_ == nullptr) {
-    if (options_.keep_tokens && is_text) tokens_.push_back(token);
+    // The end of the text as well: whoever counts tokens finds all of them.
+    if (options_.keep_tokens) tokens_.push_back(token);
     std::string text;
     if (is_text) {
       utf8_.Feed(tokenizer_.TokenBytes(token.id), &text);
@@ -46,10 +47,11 @@ void ReplyReader::Finish(std::vector<ReplyPiece>* pieces) {
     utf8_.Flush(&text);
     OnContent(text);
   }
-  if (stops_.stopped()) return;
   std::string held;
-  stops_.Flush(&held);
+  if (!stops_.stopped()) stops_.Flush(&held);
   AddContent(std::move(held));
+  if (parser_ != nullptr || tokens_.empty()) return;
+  out_->push_back({ReplyPiece::Kind::kContent, {}, 0, {}, std::exchange(tokens_, {})});
 }
 
 void ReplyReader::OnReasoning(std::string_view text) {

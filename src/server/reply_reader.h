@@ -17,12 +17,13 @@ namespace thimble::server {
 
 /// A part of an answer that may go out.
 struct ReplyPiece {
-  enum class Kind : uint8_t { kReasoning, kContent, kToolCall, kToolArguments };
+  // kPrompt is the prompt of a completion, said back with its probabilities.
+  enum class Kind : uint8_t { kReasoning, kContent, kToolCall, kToolArguments, kPrompt };
   Kind kind = Kind::kContent;
   std::string text;                  // of a call: the function's name
   size_t index = 0;                  // of the call
   std::string id;                    // of the call
-  std::vector<SampledToken> tokens;  // of content, where probabilities are wanted
+  std::vector<SampledToken> tokens;  // of content and prompt, where probabilities are wanted
 };
 
 /// Makes pieces from the tokens of an answer: reads the model's markup, finds stop strings in the
@@ -46,6 +47,7 @@ class ReplyReader : private ReplyListener {
   size_t reasoning_tokens() const { return reasoning_tokens_; }
   size_t num_tool_calls() const { return parser_ == nullptr ? 0 : parser_->num_tool_calls(); }
   bool stopped() const { return stops_.stopped(); }
+  const std::string& stop_string() const { return stops_.found(); }
 
  private:
   void OnReasoning(std::string_view text) override;

@@ -188,6 +188,19 @@ void ReadText(const RequestFields& fields, ChatRequest* chat) {
   if (text->FindSet("verbosity") != nullptr) chat->AddNote("text.verbosity has no effect");
 }
 
+// What an answer says back of its request, as it was sent.
+JsonValue EchoedFields(const JsonValue& body) {
+  JsonValue echoed;
+  echoed.kind = JsonValue::Kind::kObject;
+  for (const char* key :
+       {"instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "prompt_cache_key",
+        "reasoning", "safety_identifier", "service_tier", "temperature", "text", "tool_choice",
+        "tools", "top_logprobs", "top_p", "truncation", "user"}) {
+    if (const JsonValue* value = body.FindSet(key)) echoed.members.push_back({key, *value});
+  }
+  return echoed;
+}
+
 }  // namespace
 
 ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
@@ -206,6 +219,7 @@ ApiRequest ReadResponsesApi(const JsonValue& body, const ServedModel& model) {
   }
 
   ApiRequest request;
+  request.echoed = EchoedFields(body);
   request.encrypted_reasoning = WantsEncrypted(fields, &chat);
   ReadGeneration(fields, model, &request);
   FinishChatRequest(std::move(chat), fields.Limit("max_output_tokens", 1), model, &request);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/start_thread.h"
 #include "memory/process_memory.h"
+#include "server/token_probability.h"
 
 namespace thimble::server {
 namespace {
@@ -59,34 +60,6 @@ std::vector<std::unique_ptr<Session>> NewSessions(Engine& engine, size_t count) 
   return sessions;
 }
 
-// ln of the softmax, in double: sums over a vocabulary.
-double LogSum(std::span<const float> logits) {
-  const double most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
-  return most + std::log(sum);
-}
-
-SampledToken Describe(TokenId id, std::span<const float> logits, std::optional<size_t> top) {
-  SampledToken token = {id, 0, {}};
-  if (!top) return token;
-  const double log_sum = LogSum(logits);
-  const auto logprob = [&](TokenId i) {
-    return static_cast<float>(static_cast<double>(logits[i]) - log_sum);
-  };
-  token.logprob = logprob(id);
-  std::vector<TokenId> order(logits.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
-  const size_t count = std::min(*top, order.size());
-  const auto likelier = [&](TokenId a, TokenId b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  };
-  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(),
-                    likelier);
-  for (size_t i = 0; i < count; ++i) token.top.push_back({order[i], logprob(order[i])});
-  return token;
-}
-
 }  // namespace
 
 // A job that has a session.
@@ -110,6 +83,9 @@ struct Scheduler::Running {
   std::vector<TokenId> history;  // prompt and answer
   size_t num_made = 0;
   size_t last_kept = 0;  // tokens at the latest snapshot
+  // Of the prompt's tokens in the present sweep, where their probabilities are wanted.
+  float* prompt_logits = nullptr;
+  size_t num_scored = 1;  // tokens of the prompt whose probabilities were told; the first has none
   bool in_sweep = false;
   bool ended = false;
 };
@@ -209,6 +185,7 @@ bool Scheduler::Admit() {
 
 void Scheduler::Start(std::shared_ptr<Job> job) {
   const std::vector<TokenId>& prompt = job->request().prompt;
+  const bool scored = job->request().prompt_logprobs.has_value();
   // Of the free sessions, the one that knows most of the prompt.
   Session* best = nullptr;
   size_t best_known = 0;
@@ -225,7 +202,14 @@ void Scheduler::Start(std::shared_ptr<Job> job) {
   }
   // What the session held may be wanted again.
   Keep(*best);
-  const size_t known = store_.Resume(*best, prompt);
+  size_t known = 0;
+  if (scored) {
+    // The probabilities need the logits of every position.
+    best->Clear();
+    job->PutPrompt({{prompt.front(), 0, {}, false}});
+  } else {
+    known = store_.Resume(*best, prompt);
+  }
   job->SetCached(known);
   job->SetProgress(JobPhase::kPrompt, known);
   Sampler sampler = engine_.NewSampler(job->request().sampling);
@@ -276,6 +260,7 @@ void Scheduler::Step() {
   }
   for (const auto& running : running_) {
     if (!running->in_sweep || running->ended) continue;
+    if (!ScorePrompt(*running)) continue;
     KeepPrompt(*running);
     if (running->PromptLeft() == 0) Deliver(*running);
     if (draining && !running->ended) Finish(*running, FinishReason::kLength);
@@ -288,6 +273,7 @@ std::vector<SessionStep> Scheduler::Plan() {
   size_t num_prompts = 0;
   for (const auto& running : running_) num_prompts += running->PromptLeft() > 0 ? 1 : 0;
   size_t room = engine_.MaxSweepTokens() - (running_.size() - num_prompts);
+  size_t rows = 0;  // of prompt_logits_ that are taken
   std::vector<SessionStep> steps;
   for (const auto& running : running_) {
     const size_t left = running->PromptLeft();
@@ -300,8 +286,16 @@ std::vector<SessionStep> Scheduler::Plan() {
       --num_prompts;
       const size_t cut = running->job->request().cut_at;
       if (position < cut) count = std::min(count, cut - position);
+      if (running->job->request().prompt_logprobs) {
+        count = std::min(count, limits_.prompt_logit_rows - rows);
+        running->prompt_logits = PromptLogits(rows);
+        rows += count;
+      }
       room -= count;
-      if (count > 0) steps.push_back({running->session, tokens.first(count), count == left});
+      if (count > 0) {
+        steps.push_back(
+            {running->session, tokens.first(count), count == left, running->prompt_logits});
+      }
     }
     running->in_sweep = left == 0 || (!steps.empty() && steps.back().session == running->session);
   }
@@ -330,11 +324,43 @@ bool Scheduler::Sweep(const std::vector<SessionStep>& steps) {
   }
 }
 
+// Row `row` of the logits of prompts. They are allocated when they are first wanted.
+float* Scheduler::PromptLogits(size_t row) {
+  const size_t vocab_size = engine_.config().vocab_size;
+  if (prompt_logits_ == nullptr) {
+    prompt_logits_ =
+        std::make_unique_for_overwrite<float[]>(limits_.prompt_logit_rows * vocab_size);
+  }
+  return prompt_logits_.get() + row * vocab_size;
+}
+
+// Tells the probabilities of the prompt's tokens that follow those of the sweep. False where the
+// job has failed.
+bool Scheduler::ScorePrompt(Running& running) {
+  if (running.prompt_logits == nullptr) return true;
+  const JobRequest& request = running.job->request();
+  const size_t vocab_size = engine_.config().vocab_size;
+  const float* row = std::exchange(running.prompt_logits, nullptr);
+  const size_t end = std::min(running.session->num_tokens() + 1, request.prompt.size());
+  std::vector<SampledToken> tokens;
+  for (size_t next = running.num_scored; next < end; ++next, row += vocab_size) {
+    tokens.push_back(Describe(request.prompt[next], {row, vocab_size}, request.prompt_logprobs));
+    if (std::isfinite(tokens.back().logprob)) continue;
+    running.job->Fail("the model gave logits that are not finite: its output head is damaged");
+    running.ended = true;
+    return false;
+  }
+  running.num_scored = end;
+  running.job->PutPrompt(std::move(tokens));
+  return true;
+}
+
 void Scheduler::KeepPrompt(Running& running) {
   const size_t position = running.session->num_tokens();
   const JobRequest& request = running.job->request();
   if (running.num_made > 0) return;
   running.job->SetProgress(JobPhase::kPrompt, std::min(position, request.prompt.size()));
+  if (request.prompt_logprobs) return;  // rarely a beginning of anything else
   const bool is_end = position == request.prompt.size() || position == request.cut_at;
   if (!is_end && position - running.last_kept < kSnapshotInterval) return;
   Keep(*running.session);

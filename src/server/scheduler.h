@@ -19,6 +19,9 @@ struct SchedulerLimits {
   size_t num_sessions = 1;      // jobs that share the engine; those of EngineOptions
   size_t max_queue = 32;        // jobs that wait beside them
   uint64_t snapshot_bytes = 0;  // those of EngineOptions
+  // Positions of prompts whose logits one sweep can hold, where clients ask for the probabilities
+  // of a prompt: memory beside the engine, of vocab_size floats each. At least 1.
+  size_t prompt_logit_rows = 16;
 };
 
 /// Owns the use of an engine: one thread, in which every sweep over the weights serves all jobs
@@ -55,6 +58,8 @@ class Scheduler : public Backend {
   void Start(std::shared_ptr<Job> job);
   std::vector<SessionStep> Plan();
   bool Sweep(const std::vector<SessionStep>& steps);
+  float* PromptLogits(size_t row);
+  bool ScorePrompt(Running& running);
   void Deliver(Running& running);
   TokenId Choose(Running& running);
   void Keep(Session& session);
@@ -68,7 +73,8 @@ class Scheduler : public Backend {
   const size_t context_;
   PrefixStore store_;
   std::vector<std::unique_ptr<Running>> running_;
-  std::vector<float> scratch_;  // logits of one token
+  std::vector<float> scratch_;              // logits of one token
+  std::unique_ptr<float[]> prompt_logits_;  // [prompt_logit_rows, vocab_size]
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

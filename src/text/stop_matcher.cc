@@ -33,10 +33,10 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-size_t StopMatcher::LongestComplete() const {
-  size_t longest = 0;
+const std::string* StopMatcher::LongestComplete() const {
+  const std::string* longest = nullptr;
   for (const Automaton& a : automata_) {
-    if (a.complete()) longest = std::max(longest, a.stop.size());
+    if (a.complete() && (longest == nullptr || a.stop.size() > longest->size())) longest = &a.stop;
   }
   return longest;
 }
@@ -52,10 +52,11 @@ bool StopMatcher::Feed(std::string_view text, std::string* out) {
   for (const char c : text) {
     held_ += c;
     for (Automaton& a : automata_) a.Step(c);
-    if (const size_t match = LongestComplete()) {
-      out->append(held_, 0, held_.size() - match);
+    if (const std::string* match = LongestComplete()) {
+      out->append(held_, 0, held_.size() - match->size());
       held_.clear();
       stopped_ = true;
+      found_ = *match;
       return true;
     }
   }
@@ -73,6 +74,7 @@ void StopMatcher::Flush(std::string* out) {
 void StopMatcher::Reset() {
   held_.clear();
   stopped_ = false;
+  found_.clear();
   for (Automaton& a : automata_) a.matched = 0;
 }
 

@@ -28,6 +28,8 @@ class StopMatcher {
   void Flush(std::string* out);
 
   bool stopped() const { return stopped_; }
+  /// The stop string that was found; empty: none was.
+  const std::string& found() const { return found_; }
 
  private:
   /// A stop string as a Knuth-Morris-Pratt automaton.
@@ -41,13 +43,14 @@ class StopMatcher {
     size_t matched = 0;          // the longest suffix of the text that is a prefix of `stop`
   };
 
-  size_t LongestComplete() const;
+  const std::string* LongestComplete() const;
   size_t LongestPartial() const;
   void Reset();
 
   std::vector<Automaton> automata_;
   std::string held_;  // the longest suffix of the text that is a prefix of a stop string
   bool stopped_ = false;
+  std::string found_;
 };
 
 }  // namespace thimble

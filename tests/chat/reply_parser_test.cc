@@ -111,7 +111,13 @@ TEST_F(KimiK3ParserTest, TakesEveryDeviationAsItWasMeant) {
       // Text outside of any channel.
       {"<|close|>think<|sep|>\n Yes <|open|>response<|sep|>or no", "", "Yes or no"},
       // A marker that breaks off, or is no tag.
-      {"<|close|>think<|sep|><|open|>response<|sep|>Yes<|open|>resp", "", "Yesresp"},
+      {"<|close|>think<|sep|><|open|>response<|sep|>Yes<|open|>resp", "", "Yes"},
+      {"<|close|>think<|sep|><|open|>response<|sep|>Yes<|close|>respon<|end_of_msg|>", "", "Yes"},
+      {"<|close|>think<|sep|>Yes<|open|>response<|open|>response<|sep|> or no", "", "Yes or no"},
+      {"<|close|>think<|sep|>Yes<|open|>call tool=\"f\" <|close|>call<|sep|> or no", "",
+       "Yes or no"},
+      {"<|close|>think<|sep|><|open|>response<|sep|>Yes <|open|>indeed<|close|>response<|sep|>", "",
+       "Yes indeed"},
       {"<|close|>think<|sep|><|open|>response<|sep|>Yes<|open|>b<|sep|>no<|close|>b<|sep|>", "",
        "Yesbnob"},
       {"<|close|>think<|sep|><|open|>response<|sep|>Yes<|open|><|open|><|sep|>!", "", "Yes!"},
@@ -163,7 +169,7 @@ TEST_F(KimiK3ParserTest, ReadsCallsOfEveryType) {
   EXPECT_THAT(
       reply.arguments,
       testing::ElementsAre("{\"a\":\"x \\\"y\\\"\\n\",\"b\":1.0,\"c\":{\"k\": [1]},\"d\":\"one\"}",
-                           "{}", "{\"a\": b}"));
+                           "{}", "{\"raw\":\"{\\\"a\\\": b}\"}"));
   EXPECT_EQ(reply.content, "");
 }
 
@@ -214,6 +220,87 @@ TEST_F(KimiK3ParserTest, DropsCallsThatNobodyAskedFor) {
   EXPECT_EQ(reply.content, "Yes");
 }
 
+TEST_F(KimiK3ParserTest, DropsCallsOfFunctionsThatWereNotOffered) {
+  const auto call = [](const std::string& name) {
+    return "<|open|>call tool=\"" + name +
+           "\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"string\"<|sep|>" + name +
+           "<|close|>argument<|sep|><|close|>call<|sep|>";
+  };
+  ReplyOptions options;
+  options.functions = {"f", "g"};
+  const Reply reply = Read("<|close|>think<|sep|><|open|>tools<|sep|>" + call("f") + call("rm") +
+                               call("g") + "<|close|>tools<|sep|><|close|>message<|sep|>",
+                           options);
+  EXPECT_THAT(reply.names, testing::ElementsAre("f", "g"));
+  EXPECT_THAT(reply.arguments, testing::ElementsAre(R"({"a":"f"})", R"({"a":"g"})"));
+  EXPECT_EQ(reply.content, "");
+}
+
+TEST_F(KimiK3ParserTest, ArgumentsAreAlwaysAnObject) {
+  const auto arguments = [](const std::string& json) {
+    return Read(
+               "<|open|>tools<|sep|><|open|>call tool=\"f\"<|sep|><|open|>json "
+               "type=\"object\"<|sep|>" +
+               json)
+        .arguments.at(0);
+  };
+  for (const char* close : {"", "<|close|>json<|sep|><|close|>call<|sep|>"}) {
+    EXPECT_EQ(arguments(std::string("{\"a\": [1]} ") + close), "{\"a\": [1]} ");
+    EXPECT_EQ(arguments(std::string("null") + close), "{}");
+    EXPECT_EQ(arguments(std::string(" ") + close), "{}");
+    EXPECT_EQ(arguments(close), "{}");
+    EXPECT_EQ(arguments(std::string("[1]") + close), R"({"raw":"[1]"})");
+    EXPECT_EQ(arguments(std::string("\"x\"") + close), R"({"raw":"\"x\""})");
+    EXPECT_EQ(arguments(std::string("{\"a\": \"x") + close), R"({"raw":"{\"a\": \"x"})");
+  }
+}
+
+// Every beginning of an answer, as a limit of tokens may leave it: no markup in any text, texts
+// that only grow, and arguments that are an object.
+void CheckCuts(const Tokenizer& tokenizer, const std::string& markup, const ReplyOptions& options) {
+  Ids ids;
+  tokenizer.EncodeMarkup(markup, &ids);
+  const auto read = [&](size_t count) {
+    Reply reply;
+    const auto parser = NewReplyParser(FindChatMarkup(tokenizer), tokenizer, options, reply);
+    for (size_t i = 0; i < count; ++i) parser->Feed(ids[i]);
+    parser->Finish();
+    return reply;
+  };
+  const Reply whole = read(ids.size());
+  for (size_t count = 0; count < ids.size(); ++count) {
+    const Reply cut = read(count);
+    const std::string place = tokenizer.Decode(std::span(ids).first(count));
+    EXPECT_TRUE(whole.reasoning.starts_with(cut.reasoning)) << place << ": " << cut.reasoning;
+    EXPECT_TRUE(whole.content.starts_with(cut.content)) << place << ": " << cut.content;
+    ASSERT_LE(cut.names.size(), whole.names.size()) << place;
+    for (size_t i = 0; i < cut.names.size(); ++i) {
+      EXPECT_EQ(cut.names[i], whole.names[i]) << place;
+      EXPECT_TRUE(IsJson(cut.arguments[i]) && ParseJson(cut.arguments[i]).is_object())
+          << place << ": " << cut.arguments[i];
+      if (i + 1 < cut.names.size()) {
+        EXPECT_EQ(cut.arguments[i], whole.arguments[i]) << place;
+      }
+    }
+  }
+}
+
+TEST_F(KimiK3ParserTest, AnAnswerMayBeCutAfterEveryToken) {
+  const std::string body =
+      "Let me see.<|close|>think<|sep|><|open|>response<|sep|>One moment.<|close|>response<|sep|>"
+      "<|open|>tools<|sep|><|open|>call tool=\"read\" index=\"1\"<|sep|>"
+      "<|open|>argument key=\"path\" type=\"string\"<|sep|>a \"b\" c<|close|>argument<|sep|>"
+      "<|open|>argument key=\"lines\" type=\"object\"<|sep|>{\"from\": 1}<|close|>argument<|sep|>"
+      "<|close|>call<|sep|><|open|>call tool=\"other\" index=\"2\"<|sep|>"
+      "<|open|>json type=\"object\"<|sep|>{\"x\": [1, "
+      "\"y\"]}<|close|>json<|sep|><|close|>call<|sep|>"
+      "<|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>";
+  CheckCuts(Mini(), body, {});
+  CheckCuts(Mini(), body, {.thinking = true, .tools = true, .functions = {"other"}});
+  CheckCuts(Mini(), body, {.thinking = true, .tools = false});
+  CheckCuts(Mini(), body.substr(body.find("One")), {.thinking = false});
+}
+
 TEST_F(KimiK3ParserTest, HoldsBackPartsOfCharacters) {
   // A reserved token in the middle of a character: U+FFFD, and no id of its own.
   Ids ids = Encode("<|close|>think<|sep|><|open|>response<|sep|>");
@@ -238,7 +325,7 @@ TEST_F(KimiK3ParserTest, ReadsWhatTheTemplateWrites) {
   EXPECT_EQ(reply.content, "so\nbe it");
   EXPECT_THAT(reply.names, testing::ElementsAre("a\"b&c", "g"));
   EXPECT_EQ(ParseJson(reply.arguments[0]).members, request.messages[0].tool_calls[0].arguments);
-  EXPECT_EQ(reply.arguments[1], "{oh");
+  EXPECT_EQ(reply.arguments[1], R"({"raw":"{oh"})");
 }
 
 // An answer cut anywhere outside of a tag, and ended, is one that the template would write.
@@ -268,16 +355,31 @@ TEST_F(KimiK3ParserTest, ANextTurnContinuesThePrompt) {
   EXPECT_EQ(ids, EncodeChat(Mini(), request).ids);
 }
 
+const Tokenizer& CallTokenizer() {
+  static const Tokenizer tokenizer = [] {
+    const std::string ranks = SmallRankFile({});
+    const std::string config = R"({"added_tokens_decoder": {
+      "258": {"content": "<|im_end|>"}, "259": {"content": "<|im_user|>"},
+      "267": {"content": "<|tool_calls_section_begin|>"},
+      "268": {"content": "<|tool_calls_section_end|>"}, "269": {"content": "<|tool_call_begin|>"},
+      "270": {"content": "<|tool_call_argument_begin|>"}, "271": {"content": "<|tool_call_end|>"},
+      "273": {"content": "<|im_middle|>"}}})";
+    return Tokenizer::Parse({.ranks = ranks, .config = config, .directory = "test"});
+  }();
+  return tokenizer;
+}
+
+TEST(KimiLinearParserTest, AnAnswerMayBeCutAfterEveryToken) {
+  const std::string body =
+      "Well.<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0"
+      "<|tool_call_argument_begin|>{\"k\": [1, \"x\"]}<|tool_call_end|><|tool_call_begin|>b"
+      "<|tool_call_argument_begin|>null<|tool_call_end|><|tool_calls_section_end|>!<|im_end|>";
+  CheckCuts(CallTokenizer(), body, {.thinking = false});
+  CheckCuts(CallTokenizer(), body, {.thinking = false, .tools = true, .functions = {"b"}});
+}
+
 TEST(KimiLinearParserTest, ReadsTextAndCalls) {
-  const std::string ranks = SmallRankFile({});
-  const std::string config = R"({"added_tokens_decoder": {
-    "258": {"content": "<|im_end|>"}, "259": {"content": "<|im_user|>"},
-    "267": {"content": "<|tool_calls_section_begin|>"},
-    "268": {"content": "<|tool_calls_section_end|>"}, "269": {"content": "<|tool_call_begin|>"},
-    "270": {"content": "<|tool_call_argument_begin|>"}, "271": {"content": "<|tool_call_end|>"},
-    "273": {"content": "<|im_middle|>"}}})";
-  const Tokenizer tokenizer =
-      Tokenizer::Parse({.ranks = ranks, .config = config, .directory = "test"});
+  const Tokenizer& tokenizer = CallTokenizer();
   Ids ids;
   tokenizer.EncodeMarkup(
       "Well.<|tool_calls_section_begin|><|tool_call_begin|> functions.a:b:3 "

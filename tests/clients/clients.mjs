@@ -89,8 +89,27 @@ const tests = {
     }
     assert.equal(await metric('thimble_answers_open'), 0);
   },
+  async 'openai: several answers, each as alone with its seed'() {
+    const both = await openai.chat.completions.create({ ...plain, n: 2 });
+    for (const choice of both.choices) {
+      const alone = await openai.chat.completions.create({ ...plain, seed: 4 + choice.index });
+      assert.equal(choice.message.content, alone.choices[0].message.content);
+    }
+  },
+  async 'openai: penalties and biases'() {
+    const whole = await openai.chat.completions.create({ ...plain, temperature: 0 });
+    const tokens = await (await fetch(`${base}/tokenize`, { method: 'POST',
+      headers: { 'x-api-key': key }, body: JSON.stringify({ content: ' the' }) })).json();
+    const biased = await openai.chat.completions.create({ ...plain, temperature: 0, max_tokens: 5,
+      logit_bias: { [tokens.tokens[0]]: 100 } });
+    assert.equal(biased.choices[0].message.content, ' the'.repeat(5));
+    const varied = await openai.chat.completions.create({ ...plain, temperature: 0, max_tokens: 5,
+      logit_bias: { [tokens.tokens[0]]: 10 }, frequency_penalty: 2, presence_penalty: 2 });
+    assert.notEqual(varied.choices[0].message.content, biased.choices[0].message.content);
+    assert.notEqual(varied.choices[0].message.content, whole.choices[0].message.content);
+  },
   async 'openai: errors'() {
-    await assert.rejects(openai.chat.completions.create({ ...plain, n: 2 }),
+    await assert.rejects(openai.chat.completions.create({ ...plain, n: 100 }),
       (error) => error instanceof OpenAI.BadRequestError);
     const long = [{ role: 'user', content: 'word '.repeat(5000) }];
     await assert.rejects(openai.chat.completions.create({ ...plain, messages: long }),

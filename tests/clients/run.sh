@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs the public clients from npm against `thimble serve` with the embedded model.
-# Usage: tests/clients/run.sh THIMBLE WORK_DIR
+# Runs the public clients from npm against `thimble serve` with the embedded model, then their
+# accumulators against SCRIPTED_SERVER.
+# Usage: tests/clients/run.sh THIMBLE WORK_DIR SCRIPTED_SERVER
 # Exit code 77, and the reason, where node or the packages cannot be had: the test is then skipped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 thimble=$(realpath "$1")
 work=$2
+scripted=$(realpath "$3")
 
 source "$here/npm.sh"
 mkdir -p "$work"
@@ -32,3 +34,13 @@ fi
 
 kill -TERM "$server"
 wait "$server" || { echo "the server did not end cleanly"; exit 1; }
+
+"$scripted" "$here/../../models/mini" >scripted.log 2>&1 &
+server=$!
+base=
+for _ in $(seq 100); do
+  base=$(grep -m 1 '^http' scripted.log) && break
+  sleep 0.1
+done
+[[ -n "$base" ]] || { cat scripted.log; exit 1; }
+timeout 240 node matrix.mjs "$base"

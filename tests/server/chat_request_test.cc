@@ -65,7 +65,7 @@ TEST(ChatRequestReaderTest, RefusesWhatMeansNothingWithTheRange) {
   EXPECT_THAT(RefusalOfHelloAnd("\"temperature\": 2.5"),
               HasSubstr("temperature: expected a number from 0 to 2, found 2.5"));
   EXPECT_THAT(RefusalOfHelloAnd("\"seed\": 1.5"), HasSubstr("seed: expected an integer"));
-  EXPECT_THAT(RefusalOfHelloAnd("\"n\": 2"), HasSubstr("n: expected"));
+  EXPECT_THAT(RefusalOfHelloAnd("\"n\": 17"), HasSubstr("n: expected"));
   EXPECT_THAT(RefusalOfHelloAnd("\"stop\": [1]"), HasSubstr("stop"));
 }
 

@@ -421,7 +421,9 @@ TEST_F(HttpServerTest, ContinuesText) {
   const Json ids = BodyOf(Post("/v1/completions", R"({"prompt": [5, 6], "echo": true})"));
   EXPECT_EQ(backend_->job(1)->request().prompt, (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": [99999999]})")), 400);
-  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": ["a", "b"]})")), 400);
+  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": ["a", 3]})")), 400);
+  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": "a", "suffix": "b"})")), 400);
+  EXPECT_EQ(Status(Post("/v1/completions", R"({"prompt": "a", "best_of": 2})")), 400);
 }
 
 TEST_F(HttpServerTest, RefusesInEachApisShape) {
@@ -438,7 +440,7 @@ TEST_F(HttpServerTest, RefusesInEachApisShape) {
   expect("/v1/chat/completions", "{", 400, "not valid JSON");
   expect("/v1/chat/completions", "[]", 400, "JSON object");
   expect("/v1/chat/completions", "{}", 400, "messages");
-  expect("/v1/chat/completions", hello + R"(, "n": 2})", 400, "n: expected");
+  expect("/v1/chat/completions", hello + R"(, "n": 17})", 400, "n: expected");
   expect("/v1/chat/completions", hello + R"(, "temperature": "hot"})", 400, "temperature");
   expect("/v1/chat/completions", hello + R"(, "tool_choice": "required"})", 400, "tools");
   expect("/v1/chat/completions", hello + R"(, "tools": [null]})", 400, "tools[0]");

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/log_sum.h"
 #include "server/failing_allocator.h"
 #include "server/scripted_backend.h"
 #include "support/checkpoint_builder.h"
@@ -244,6 +245,57 @@ TEST_F(SchedulerTest, ProbabilitiesAreThoseOfTheLogits) {
   double sum = 0;
   for (const TokenLogprob& top : token.top) sum += std::exp(top.logprob);
   EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+// As evaluation does it: the probability of each token by the logits after those before it.
+TEST_F(SchedulerTest, ProbabilitiesOfAPromptAreThoseOfItsTokensOneByOne) {
+  const Ids prompt = Prompt(45, 1);
+  std::vector<double> expected;
+  {
+    const auto engine = Open(1);
+    Session session(*engine);
+    for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+      session.Append({&prompt[i], 1}, nullptr);
+      expected.push_back(static_cast<double>(session.logits()[prompt[i + 1]]) -
+                         LogSumExp(session.logits()));
+    }
+  }
+  const auto engine = Open(2);
+  // Fewer rows than a sweep has tokens, and shared by two jobs.
+  Scheduler scheduler(*engine, {2, 32, kSnapshotBytes, 7});
+  for (const size_t max_tokens : {0u, 3u, 1u}) {
+    JobRequest request;
+    request.prompt = prompt;
+    request.max_tokens = max_tokens;
+    request.top_logprobs = 1;
+    request.prompt_logprobs = 1;
+    const auto job = std::make_shared<Job>(request);
+    const auto beside = std::make_shared<Job>(request);
+    scheduler.Submit(job);
+    scheduler.Submit(beside);
+    for (Job* each : {job.get(), beside.get()}) {
+      std::vector<SampledToken> tokens;
+      size_t num_made = 0;
+      Job::Update update;
+      const auto ended = [&] {
+        update = each->Take();
+        tokens.insert(tokens.end(), update.prompt_tokens.begin(), update.prompt_tokens.end());
+        num_made += update.tokens.size();
+        return update.ended;
+      };
+      ASSERT_TRUE(WaitFor(ended, 10'000));
+      EXPECT_EQ(update.error, "");
+      EXPECT_EQ(num_made, max_tokens);
+      ASSERT_EQ(tokens.size(), prompt.size());
+      EXPECT_FALSE(tokens[0].has_logprob);
+      for (size_t i = 0; i < prompt.size(); ++i) {
+        EXPECT_EQ(tokens[i].id, prompt[i]);
+        if (i == 0) continue;
+        EXPECT_EQ(tokens[i].logprob, expected[i - 1]) << i;
+      }
+      EXPECT_EQ(update.cached_tokens, 0u);
+    }
+  }
 }
 
 TEST_F(SchedulerTest, DrainingEndsWhatRunsAsIfCut) {
