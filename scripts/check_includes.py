@@ -72,6 +72,7 @@ LIBRARIES = {
     "liburing.h": "liburing",
     "nlohmann/": "nlohmann-json",
     "numa.h": "libnuma",
+    "numaif.h": "libnuma",
     "simdjson.h": "simdjson",
     "utf8proc.h": "utf8proc",
     "xxhash.h": "xxHash",
