@@ -55,7 +55,8 @@ void AddPlanCommand(CLI::App& program) {
   AddCount(app, "--cores", {1, kMaxCores}, &options->request.cores,
            "Compute threads (default: the physical cores this process may use)");
   AddCount(app, "-c,--context", kSomeTokens, &options->request.context,
-           fmt::format("Tokens to make room for (default: {})", kDefaultPlanContext));
+           fmt::format("Tokens to make room for (default: {}, or what the model can hold)",
+                       kDefaultPlanContext));
   AddLatentsOption(app, &options->request.latents);
   app.add_flag("--json", options->json, "Print JSON");
   app.callback([options] { Plan(*options); });

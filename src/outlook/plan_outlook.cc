@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -78,14 +79,16 @@ Outlook LookAhead(const OutlookRequest& request) {
   Outlook outlook;
   outlook.model = OpenModel(request);
   const ModelConfig& config = outlook.model.config;
-  if (request.context > config.max_context) {
-    throw Error(ErrorCode::kUsage, fmt::format("-c {} is more than the model's {} tokens",
-                                               request.context, config.max_context));
+  const size_t context =
+      request.context.value_or(std::min(kDefaultPlanContext, config.max_context));
+  if (context > config.max_context) {
+    throw Error(ErrorCode::kUsage, fmt::format("-c {} is more than the model's {} tokens", context,
+                                               config.max_context));
   }
   const size_t cores = request.cores != 0 ? request.cores : UsablePhysicalCores();
   const uint64_t budget = request.memory_bytes ? *request.memory_bytes : DefaultMemoryBudget();
   EngineOptions planned;
-  planned.context = request.context;
+  planned.context = context;
   planned.latents = request.latents;
   outlook.request = outlook.model.Request(planned, budget, cores);
   outlook.plan = PlanMemory(config, outlook.model.sizes, outlook.request);

@@ -23,7 +23,8 @@ struct OutlookRequest {
   std::optional<uint64_t> memory_bytes;
   std::optional<double> drive;  // GB/s
   size_t cores = 0;             // 0: the physical ones that this process may use
-  size_t context = kDefaultPlanContext;
+  // Absent: kDefaultPlanContext, or what the model can hold where that is less.
+  std::optional<size_t> context;
   LatentFormat latents = LatentFormat::kF32;
 };
 

@@ -66,6 +66,11 @@ TEST(PlanCommandTest, KimiK3CanBePlannedForBeforeAnyDownload) {
   EXPECT_FALSE(plan["assumptions"].empty());
 }
 
+TEST(PlanCommandTest, TheDefaultContextFitsASmallModel) {
+  const auto result = Program::Run({"plan", "--drive", "1", "--cores", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 TEST(PlanCommandTest, TextNamesEveryPart) {
   const auto result = Program::Run({"plan", "--arch", "kimi-linear-48b", "--memory", "8G"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
