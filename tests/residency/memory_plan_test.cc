@@ -89,7 +89,7 @@ class KimiK3PlanTest : public testing::Test {
     EXPECT_LE(plan.TotalBytes(), budget);
     EXPECT_EQ(plan.TotalBytes(), SumOf(plan.items));
     EXPECT_GE(plan.prefill_chunk, 1U);
-    EXPECT_LE(plan.prefill_chunk, std::max(kMaxChunk, request_.prefill_chunk.value_or(1)));
+    EXPECT_LE(plan.prefill_chunk, request_.prefill_chunk.value_or(kMaxChunk));
     EXPECT_GE(plan.block_bytes, sizes_.min_block_bytes);
     EXPECT_LE(plan.block_bytes, std::max(sizes_.block_bytes, sizes_.min_block_bytes));
     EXPECT_EQ(plan.block_bytes % BlockReader::kAlignment, 0U);
