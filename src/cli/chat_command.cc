@@ -27,7 +27,7 @@
 namespace thimble::cli {
 namespace {
 
-constexpr size_t kDefaultContext = 4096;
+constexpr size_t kDefaultChatContext = 4096;
 // Of the context, enough to go back a few turns.
 constexpr uint64_t kMaxSnapshots = 8;
 // Of a conversation that is resumed: turns, and bytes of the texts of all but the last.
@@ -49,7 +49,7 @@ std::unique_ptr<Engine> OpenEngine(const ModelDirectory& model, const ChatOption
   *engine_options = options.model.ForEngine();
   engine_options->memory_bytes = budget;
   engine_options->context =
-      options.context.value_or(std::min(kDefaultContext, model.config.max_context));
+      options.context.value_or(std::min(kDefaultChatContext, model.config.max_context));
   engine_options->snapshot_bytes =
       std::min(kMaxSnapshots *
                    Snapshot::Bytes(model.config, engine_options->context, engine_options->latents),

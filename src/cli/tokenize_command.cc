@@ -17,7 +17,7 @@
 namespace thimble::cli {
 namespace {
 
-using Json = nlohmann::json;
+using JsonLine = nlohmann::json;
 
 struct TokenizeOptions {
   std::filesystem::path model;
@@ -45,8 +45,8 @@ void ForEachJsonLine(const char* expected, const Convert& convert) {
     if (line.empty()) continue;
     std::optional<T> value;
     try {
-      value = Json::parse(line).get<T>();
-    } catch (const Json::exception&) {
+      value = JsonLine::parse(line).get<T>();
+    } catch (const JsonLine::exception&) {
       throw Error(ErrorCode::kUsage, fmt::format("line {} of the input: expected {}, found {}",
                                                  number, expected, line.substr(0, 60)));
     }
@@ -58,7 +58,7 @@ void Tokenize(const TokenizeOptions& options) {
   const Tokenizer tokenizer = Tokenizer::Load(ModelOrEmbedded(options.model));
   if (options.jsonl) {
     ForEachJsonLine<std::string>("a JSON string", [&](const std::string& text) {
-      Print(Json(EncodeText(tokenizer, options, text)).dump() + "\n");
+      Print(JsonLine(EncodeText(tokenizer, options, text)).dump() + "\n");
     });
     return;
   }
@@ -80,7 +80,8 @@ void Detokenize(const TokenizeOptions& options) {
     ForEachJsonLine<std::vector<TokenId>>(
         "a JSON array of ids", [&](const std::vector<TokenId>& ids) {
           // JSON holds characters only: bytes that are none become U+FFFD.
-          Print(Json(tokenizer.Decode(ids)).dump(-1, ' ', false, Json::error_handler_t::replace) +
+          Print(JsonLine(tokenizer.Decode(ids))
+                    .dump(-1, ' ', false, JsonLine::error_handler_t::replace) +
                 "\n");
         });
     return;

@@ -69,12 +69,12 @@ class SignalsHeldBack {
   sigset_t before_;
 };
 
-class Descriptor {
+class ScopedDescriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit ScopedDescriptor(int number) : number_(number) {}
+  ~ScopedDescriptor() { ::close(number_); }
+  ScopedDescriptor(const ScopedDescriptor&) = delete;
+  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
 
  private:
   const int number_;
@@ -333,7 +333,7 @@ void OutputFile::Link() {
 void OutputFile::Overwrite() {
   const int existing = ::open(target_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
   if (existing < 0) Fail(errno);
-  const Descriptor closed_at_the_end(existing);
+  const ScopedDescriptor closed_at_the_end(existing);
   EachChunk([&](std::string_view chunk) { Put(existing, chunk); });
   if (::fsync(existing) != 0) Fail(errno);
 }
