@@ -118,7 +118,7 @@ class Bench {
                                     FormatBytes(kProbeFileBytes)));
     ProbeFile file(".");
     if (file.LivesInMemory()) {
-      report_.AddObstacle("the file system keeps its files in memory: it is no drive");
+      report_.AddObstacle("the file system keeps its files in memory, not on a drive");
       return;
     }
     Within([&](MemoryBudget& budget) {

@@ -50,7 +50,8 @@ std::optional<double> CheckDrive(const std::vector<std::filesystem::path>& files
   if (!probe.bytes_per_s) {
     report
         ->Add("drive", Verdict::kWarn, fmt::format("not measured: {} ({})", probe.obstacle, source),
-              "keep the weights on a drive that takes O_DIRECT, e.g. ext4 or xfs on NVMe")
+              "keep the weights, uncompressed, on a local drive that supports O_DIRECT, e.g. ext4 "
+              "or xfs on NVMe")
         .figures = {{"bytes_per_s", nullptr}, {"obstacle", probe.obstacle}};
     return std::nullopt;
   }

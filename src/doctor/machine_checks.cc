@@ -25,8 +25,8 @@ void CheckCpu(const MachineFacts& facts, HealthReport* report) {
       ->Add("cpu", fast ? Verdict::kOk : Verdict::kWarn,
             fmt::format("{}, kernels for {}", cpu, simd),
             fast ? ""
-                 : "it runs, slowly: AVX2 or AVX-512 would help; in a virtual machine, let "
-                   "the guest see the host's CPU")
+                 : "works, but slowly: AVX2 or AVX-512 would help; in a virtual machine, "
+                   "expose the host's CPU to the guest")
       .figures = {{"cpu", cpu}, {"simd", simd}};
 }
 
@@ -58,14 +58,16 @@ void CheckNodes(HealthReport* report) {
   const bool spread = memory.interleaves && placement.binds();
   report
       ->Add("nodes", several && !spread ? Verdict::kWarn : Verdict::kOk,
-            fmt::format("{} sockets, {} memory nodes; compute threads {}; memory {}",
+            fmt::format("sockets: {}, memory nodes: {}; compute threads {}; memory {}",
                         topology.sockets, topology.nodes,
                         placement.binds()
                             ? fmt::format("bound to CPUs {}", FormatCpuList(placement.compute))
                             : fmt::format("not bound ({})", placement.reason),
                         memory.interleaves ? "spread over the nodes"
                                            : fmt::format("not spread ({})", memory.reason)),
-            several && !spread ? "where this machine is yours alone, --pin on binds them" : "")
+            several && !spread
+                ? "if no other process needs these cores, bind the threads with --pin on"
+                : "")
       .figures = {{"sockets", topology.sockets},
                   {"nodes", topology.nodes},
                   {"pinned_cpus", placement.compute},
@@ -167,7 +169,7 @@ void CheckLimits(const MachineFacts& facts, HealthReport* report) {
   }
   report
       ->Add("limits", low.empty() ? Verdict::kOk : Verdict::kWarn, found.empty() ? "none" : found,
-            low.empty() ? "" : fmt::format("large models may run into these, raise them: {}", low))
+            low.empty() ? "" : fmt::format("large models may reach these limits; raise {}", low))
       .figures = std::move(figures);
 }
 
@@ -176,7 +178,7 @@ void CheckKernelFiles(const MachineFacts& facts, HealthReport* report) {
   const std::string missing = fmt::format("{}", fmt::join(facts.missing, " and "));
   report
       ->Add("kernel", Verdict::kWarn, fmt::format("{} not mounted", missing),
-            "memory, cores and limits are asked for by system calls, which say less: mount what "
+            "the figures for memory, cores and limits are estimates: mount what "
             "is missing, or give --memory and -t")
       .figures = {{"missing", facts.missing}};
 }

@@ -15,9 +15,8 @@ namespace thimble {
 namespace {
 
 const char* RepairOf(const std::filesystem::path& dir) {
-  return IsContainer(dir) ? "copy the container again, or pack the model again, then run this once "
-                            "more"
-                          : "download the file that is named again, then run this once more";
+  return IsContainer(dir) ? "copy the container again, or pack the model again, then check again"
+                          : "download the named file again, then check again";
 }
 
 void AddFailure(const char* name, const Error& error, const std::filesystem::path& dir,
@@ -33,7 +32,9 @@ bool CheckSmallFiles(const std::filesystem::path& dir, HealthReport* report) {
     report->Add("tokenizer", reads_text ? Verdict::kOk : Verdict::kWarn,
                 reads_text ? fmt::format("{} tokens", directory.tokenizer->vocab_size())
                            : "no tiktoken.model",
-                reads_text ? "" : "without it only token ids go in and out: download it too");
+                reads_text
+                    ? ""
+                    : "without it the model takes and gives token ids only: download it as well");
     return true;
   } catch (const Error& error) {
     AddFailure("model", error, dir, report);
@@ -46,9 +47,8 @@ void AddMissingWeights(const std::filesystem::path& dir, HealthReport* report) {
   report
       ->Add("weights", Verdict::kFail,
             unfinished ? "a packed container that is not finished"
-                       : "no .safetensors file and no packed container is there",
-            unfinished ? "run the 'thimble pack' that began it once more: it goes on where it "
-                         "stopped"
+                       : "neither a .safetensors file nor a packed container is here",
+            unfinished ? "run the same 'thimble pack' command again: it continues where it stopped"
                        : "download the shards that model.safetensors.index.json names")
       .failure = ErrorCode::kBadModel;
 }

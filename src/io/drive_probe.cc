@@ -165,7 +165,8 @@ DriveProbe Probe(const std::vector<File>& files, const std::vector<Descriptor>& 
   const DeviceWatch watch;
   Reading reading(extents, scratch);
   reading.Run();
-  if (reading.error() == EINVAL) return Refuse("the file system takes no direct reads");
+  if (reading.error() == EINVAL)
+    return Refuse("the file system does not support direct reads (O_DIRECT)");
   if (reading.error() != 0) {
     throw Error(ErrorCode::kRuntime, std::string("a direct read failed: ") +
                                          std::strerror(reading.error()) +
@@ -189,14 +190,14 @@ DriveProbe ProbeFiles(const std::vector<File>& files, std::span<std::byte> scrat
   std::vector<Descriptor> direct;
   for (const File& file : files) {
     if (LivesInMemory(file.descriptor())) {
-      return Refuse("the file system keeps its files in memory: it is no drive");
+      return Refuse("the file system keeps its files in memory, not on a drive");
     }
     // By way of the open file, which may have no name.
     const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor());
     direct.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
     if (direct.back().number() >= 0) continue;
-    return Refuse(errno == ENOENT ? "/proc is not mounted, by way of which files are opened"
-                                  : "the file system takes no direct reads");
+    return Refuse(errno == ENOENT ? "/proc is not mounted, and files are reopened through it"
+                                  : "the file system does not support direct reads (O_DIRECT)");
   }
   return Probe(files, direct, scratch);
 }
@@ -204,7 +205,7 @@ DriveProbe ProbeFiles(const std::vector<File>& files, std::span<std::byte> scrat
 [[noreturn]] void FailWrite(const std::filesystem::path& folder) {
   throw Error(ErrorCode::kRuntime, "cannot write a probe file in " + folder.string() + ": " +
                                        std::strerror(errno) +
-                                       "; run this in a folder of the drive to measure");
+                                       "; run this in a folder on the drive you want to measure");
 }
 
 // Incompressible, or a compressing file system would write next to nothing.
@@ -278,11 +279,11 @@ DriveProbe ProbeDriveOf(const std::filesystem::path& folder, uint64_t bytes,
                         std::span<std::byte> scratch) {
   ProbeFile file(folder);
   if (file.LivesInMemory()) {
-    return Refuse("the file system keeps its files in memory: it is no drive");
+    return Refuse("the file system keeps its files in memory, not on a drive");
   }
   std::error_code ignored;
   if (!std::filesystem::exists(file.path(), ignored)) {
-    return Refuse("/proc is not mounted, by way of which the probe file is read");
+    return Refuse("/proc is not mounted, and the probe file is read through it");
   }
   file.Fill(bytes, scratch);
   return ProbeDrive({file.path()}, scratch);

@@ -178,8 +178,8 @@ const WatchedFile* WatchFile(const File& file) {
   Mapping mapping;
   if (!page.mapped() || !FindMapping(page.address(), &mapping)) {
     throw Error(ErrorCode::kRuntime, file.path().string() +
-                                         " cannot be mapped and watched; read it another way, "
-                                         "with --io buffered");
+                                         " cannot be mapped and watched, which needs /proc; "
+                                         "run again with --io buffered");
   }
   if (const WatchedFile* known = FindWatched(mapping)) return known;
   auto* const added = new WatchedFile{mapping.device, mapping.inode, first_watched.load()};
@@ -209,7 +209,8 @@ std::string MappedFiles::Lost() const {
     const uint64_t losses = watch.watched->losses.load(std::memory_order_relaxed);
     if (is_whole && losses == watch.losses_before) continue;
     return "weights that were mapped from " + watch.file->path().string() +
-           " are gone: it was shortened while in use, or its drive failed; mend it, then run again";
+           " are gone: the file was shortened while in use, or its drive failed; restore it, then "
+           "run again";
   }
   return {};
 }

@@ -128,8 +128,8 @@ class UringReader final : public FileReader {
   std::string Lost() const override {
     if (!abandoned_) return {};
     return fmt::format(
-        "io_uring failed ({}) and the kernel never ended reads that it had begun, whose memory "
-        "nobody can use any more; check the drive, then run again, with --io buffered",
+        "io_uring failed ({}) and the kernel did not finish the reads that it had begun, so their "
+        "memory cannot be used any more; check the drive, then run again with --io buffered",
         std::strerror(failure_));
   }
 

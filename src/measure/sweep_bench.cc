@@ -56,7 +56,7 @@ class SweepBench {
   void Compare(const char* how) const {
     const auto logits = session_.logits();
     if (std::memcmp(logits.data(), expected_.data(), logits.size_bytes()) == 0) return;
-    throw Error(ErrorCode::kRuntime, std::string("the same tokens gave other logits ") + how +
+    throw Error(ErrorCode::kRuntime, std::string("the same tokens gave different logits ") + how +
                                          "; check memory and drive, and please report this");
   }
 
