@@ -103,8 +103,9 @@ TEST(ReadMonitor, ReturnsWhenAnyOfItsBatchesMakesTheConditionTrue) {
   // Begins once the monitor has looked for the first time, which it then has to do again.
   std::thread finisher;
   monitor.Await([&] {
+    const bool is_over = first.done() || second.done();
     if (!finisher.joinable()) finisher = std::thread([&] { second.Finish(""); });
-    return first.done() || second.done();
+    return is_over;
   });
   finisher.join();
   EXPECT_FALSE(first.done());
