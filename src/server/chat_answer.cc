@@ -25,7 +25,7 @@ Json LogprobsJson(const Tokenizer& tokenizer, const std::vector<SampledToken>& t
   return {{"content", content}, {"refusal", nullptr}};
 }
 
-Json UsageJson(const Usage& usage) {
+Json ChatUsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
@@ -52,7 +52,7 @@ Json CallJson(const ReplyPiece& piece) {
           {"function", {{"name", piece.text}, {"arguments", ""}}}};
 }
 
-Json DeltaJson(const ReplyPiece& piece) {
+Json ChatDeltaJson(const ReplyPiece& piece) {
   Json call = {{"index", piece.index}};
   switch (piece.kind) {
     case ReplyPiece::Kind::kReasoning:
@@ -75,7 +75,7 @@ Json DeltaJson(const ReplyPiece& piece) {
 // further ones.
 Json LegacyDelta(const ReplyPiece& piece) {
   const bool is_call = piece.kind == ReplyPiece::Kind::kToolCall;
-  if (!is_call && piece.kind != ReplyPiece::Kind::kToolArguments) return DeltaJson(piece);
+  if (!is_call && piece.kind != ReplyPiece::Kind::kToolArguments) return ChatDeltaJson(piece);
   if (piece.index > 0) return Json::object();
   if (is_call) return {{"function_call", {{"name", piece.text}, {"arguments", ""}}}};
   return {{"function_call", {{"arguments", piece.text}}}};
@@ -106,7 +106,7 @@ class ChatAnswer : public ApiAnswer {
       const Json logprobs = logprobs_ && piece.kind == ReplyPiece::Kind::kContent
                                 ? LogprobsJson(*model_.tokenizer, piece.tokens)
                                 : Json();
-      const Json delta = legacy_ ? LegacyDelta(piece) : DeltaJson(piece);
+      const Json delta = legacy_ ? LegacyDelta(piece) : ChatDeltaJson(piece);
       if (!delta.empty()) text += Chunk(choice, delta, nullptr, logprobs);
     }
     return text;
@@ -122,7 +122,7 @@ class ChatAnswer : public ApiAnswer {
     if (include_usage_) {
       Json json = Frame("chat.completion.chunk");
       json["choices"] = Json::array();
-      json["usage"] = UsageJson(usage);
+      json["usage"] = ChatUsageJson(usage);
       text = Event(json);
     }
     return text + "data: [DONE]\n\n";
@@ -138,7 +138,7 @@ class ChatAnswer : public ApiAnswer {
     Json json = Frame("chat.completion");
     json["choices"] = Json::array();
     for (size_t i = 0; i < replies.size(); ++i) json["choices"].push_back(Choice(i, replies[i]));
-    json["usage"] = UsageJson(usage);
+    json["usage"] = ChatUsageJson(usage);
     return Dump(json);
   }
 

@@ -15,7 +15,7 @@ namespace {
 
 const char* Reason(ReplyEnd end) { return end == ReplyEnd::kLength ? "length" : "stop"; }
 
-Json UsageJson(const Usage& usage) {
+Json CompletionUsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
@@ -75,7 +75,7 @@ class CompletionsAnswer : public ApiAnswer {
     if (include_usage_) {
       Json json = Frame();
       json["choices"] = Json::array();
-      json["usage"] = UsageJson(usage);
+      json["usage"] = CompletionUsageJson(usage);
       text = Event(json);
     }
     return text + "data: [DONE]\n\n";
@@ -98,7 +98,7 @@ class CompletionsAnswer : public ApiAnswer {
       }
       json["choices"].push_back(Choice(i, text, tokens, Reason(replies[i].ending.end)));
     }
-    json["usage"] = UsageJson(usage);
+    json["usage"] = CompletionUsageJson(usage);
     return Dump(json);
   }
 

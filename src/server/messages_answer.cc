@@ -32,7 +32,7 @@ Json StopJson(const ReplyEnding& ending) {
           {"stop_details", nullptr}};
 }
 
-Json UsageJson(const Usage& usage) {
+Json MessageUsageJson(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -43,7 +43,7 @@ Json CallBlock(const ReplyPiece& piece) {
   return {{"type", "tool_use"}, {"id", piece.id}, {"name", piece.text}, {"input", Json::object()}};
 }
 
-Json DeltaJson(const ReplyPiece& piece) {
+Json MessageDeltaJson(const ReplyPiece& piece) {
   switch (piece.kind) {
     case ReplyPiece::Kind::kReasoning:
       return {{"type", "thinking_delta"}, {"thinking", piece.text}};
@@ -99,7 +99,7 @@ class MessagesAnswer : public ApiAnswer {
     message["stop_reason"] = nullptr;
     message["stop_sequence"] = nullptr;
     message["stop_details"] = nullptr;
-    message["usage"] = UsageJson({usage.prompt_tokens, usage.cached_tokens, 0, 0});
+    message["usage"] = MessageUsageJson({usage.prompt_tokens, usage.cached_tokens, 0, 0});
     return Event("message_start", {{"type", "message_start"}, {"message", message}});
   }
 
@@ -118,7 +118,7 @@ class MessagesAnswer : public ApiAnswer {
                     ? Open({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}, piece.kind)
                     : Open({{"type", "text"}, {"text", ""}}, piece.kind);
       }
-      text += Delta(DeltaJson(piece));
+      text += Delta(MessageDeltaJson(piece));
     }
     return text;
   }
@@ -131,7 +131,7 @@ class MessagesAnswer : public ApiAnswer {
   std::string End(const Usage& usage) override {
     return Event("message_delta", {{"type", "message_delta"},
                                    {"delta", StopJson(ending_)},
-                                   {"usage", UsageJson(usage)}}) +
+                                   {"usage", MessageUsageJson(usage)}}) +
            Event("message_stop", {{"type", "message_stop"}});
   }
 
@@ -148,7 +148,7 @@ class MessagesAnswer : public ApiAnswer {
   std::string Whole(const std::vector<Reply>& replies, const Usage& usage) override {
     Json json = Frame(ContentJson(replies.front().pieces));
     json.update(StopJson(replies.front().ending));
-    json["usage"] = UsageJson(usage);
+    json["usage"] = MessageUsageJson(usage);
     return Dump(json);
   }
 

@@ -56,7 +56,7 @@ Json PartJson(Kind kind, const std::string& text) {
           {"logprobs", Json::array()}};
 }
 
-Json UsageJson(const Usage& usage) {
+Json ResponseUsageJson(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.completion_tokens},
@@ -151,7 +151,7 @@ class ResponsesAnswer : public ApiAnswer {
   Json Ended(const Usage& usage) const {
     Json response = Frame(is_cut_ ? "incomplete" : "completed");
     if (is_cut_) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
-    response["usage"] = UsageJson(usage);
+    response["usage"] = ResponseUsageJson(usage);
     return response;
   }
 
