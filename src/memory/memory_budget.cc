@@ -20,9 +20,12 @@ Reservation MemoryBudget::Reserve(const std::string& name, uint64_t bytes) {
                                             name + "; in use:\n" + FormatLedger(ledger_) +
                                             "Grant more with --memory.");
   }
-  used_bytes_ += bytes;
+  // Where the system has no memory for the name, nothing has been taken.
+  Reservation reservation(this, name, 0);
   if (bytes > 0) ledger_[name] += bytes;
-  return {this, name, bytes};
+  used_bytes_ += bytes;
+  reservation.bytes_ = bytes;
+  return reservation;
 }
 
 uint64_t MemoryBudget::used_bytes() const {
