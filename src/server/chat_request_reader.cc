@@ -38,9 +38,11 @@ void CheckFormat(const RequestFields& fields) {
   }
 }
 
+// A schema, or a string that holds one.
 void SetSchema(const JsonValue& schema, const std::string& path, ChatRequest* chat) {
   chat->response_format = ResponseFormat::kJsonSchema;
-  chat->schema = schema.is_string() ? ParseJson(schema.text) : schema;
+  const bool is_text = schema.is_string() && IsJson(schema.text);
+  chat->schema = is_text ? ParseJson(schema.text) : schema;
   if (!chat->schema.is_object()) Refuse(path, "a JSON schema");
 }
 
@@ -71,6 +73,7 @@ void ReadFunctions(const RequestFields& fields, ChatRequest* chat, ApiRequest* r
   if (fields.Find("tools") != nullptr) Refuse("functions", "either functions or tools");
   ReadTools(*functions, "functions", chat);
   request->legacy_functions = true;
+  chat->parallel_tool_calls = false;  // such an answer has room for one call
   if (const JsonValue* choice = fields.Find("function_call")) ReadToolChoice(*choice, chat);
 }
 

@@ -193,6 +193,7 @@ TEST(ChatRequestReaderTest, ReadsSchemasWhereverServersTakeThem) {
         << field;
   }
   EXPECT_THAT(RefusalOfHelloAnd(R"("guided_json": 3)"), HasSubstr("guided_json"));
+  EXPECT_THAT(RefusalOfHelloAnd(R"("guided_json": "{oh")"), HasSubstr("guided_json"));
   EXPECT_THAT(RefusalOfHelloAnd(R"("structured_outputs": {"regex": "a"})"),
               HasSubstr("structured_outputs.regex"));
   EXPECT_THAT(RefusalOfHelloAnd(R"("response_format": {"type": "grammar"})"),
