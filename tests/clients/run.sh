@@ -16,6 +16,7 @@ cd "$work"
 npm_install 180 clients
 
 key=test-key
+: >server.log  # which the server's shell may not have made yet when it is first read
 "$thimble" serve --port 0 --api-key "$key" --memory 512M -t 1 2>server.log &
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
@@ -35,6 +36,7 @@ fi
 kill -TERM "$server"
 wait "$server" || { echo "the server did not end cleanly"; exit 1; }
 
+: >scripted.log
 "$scripted" "$here/../../models/mini" >scripted.log 2>&1 &
 server=$!
 base=
