@@ -37,7 +37,7 @@ std::unique_ptr<FileReader> OpenReaderOn(const std::vector<size_t>& cpus,
   return OpenReader(paths, mode);
 }
 
-// A plan, and the trunk's schedule in the blocks that it chose.
+// A plan, and the trunk's schedule in blocks of the plan's size.
 MemoryPlan PlanFor(const ModelConfig& config, const TensorStore& store, const PlanRequest& request,
                    TrunkSchedule* schedule) {
   const WeightSizes sizes = MeasureWeights(config, LayOutWeights(config, store), schedule);
@@ -95,7 +95,7 @@ Engine::Engine(const ModelDirectory& model, const EngineOptions& options, Openin
                 pool_.num_threads(), options.latents},
                kernels_, pool_, trunk_, experts_, budget_) {
   if (check_) experts_.CheckWith(&*check_);
-  // Mapped pages are the page cache's: it may drop them, and finds them again in the file.
+  // Mapped pages belong to the page cache, which may drop them and read them again.
   if (options.read_mode != ReadMode::kMapped) Lock(trunk_.pinned_buffer());
 }
 
@@ -142,7 +142,7 @@ size_t Engine::MaxSweepTokens() const {
   return std::max(plan_.prefill_chunk, options_.num_sessions);
 }
 
-// A sweep over weights that were lost while it ran does not count.
+// If weights were lost during a sweep, its result is discarded.
 void Engine::SweepKept(std::span<const SweepItem> items, SweepObserver* observer) {
   ThrowIfLost();
   const SweepClock clock(monitor_, sweep_times_);

@@ -37,41 +37,40 @@ struct EngineOptions {
   size_t num_threads = 0;
   /// Whether compute threads are bound to CPUs. Changes the speed, never a result.
   Pinning pinning = Pinning::kAuto;
-  /// Tokens that each session can hold. Memory for them is set aside at once.
+  /// Tokens that each session can hold. Their memory is reserved when the model is opened.
   size_t context = 4096;
   /// Sessions that may exist at the same time.
   size_t num_sessions = 1;
   /// Tokens of a prompt that pass through the layers together. Absent: chosen from the memory.
   std::optional<size_t> prefill_chunk = std::nullopt;
-  /// Logits of every position of a prompt will be asked for, not only of the last.
+  /// Logits of every prompt position will be requested, not only those of the last.
   bool all_logits = false;
-  /// How the latents of the MLA layers are stored in a session: less memory for a context, and
-  /// logits that differ a little (docs/MODEL.md).
+  /// How a session stores the latents of the MLA layers. The smaller formats need less memory for a
+  /// context and change the logits a little (docs/MODEL.md).
   LatentFormat latents = LatentFormat::kF32;
-  /// What the program itself will use beside the engine; set aside.
+  /// Reserved for the program itself, in addition to the engine.
   uint64_t program_bytes = 0;
   /// The size of this process, to which the plan adds the engine's. Absent: what the kernel says
   /// when the model is opened. With a fixed size the plan depends on the options alone.
   std::optional<ProcessMemory> process = std::nullopt;
-  /// Memory for snapshots of sessions (engine/snapshot.h), set aside at once.
+  /// Memory for snapshots of sessions (engine/snapshot.h), reserved when the model is opened.
   uint64_t snapshot_bytes = 0;
-  /// How the weights are read: changes the speed, never a result.
+  /// How the weights are read. Changes the speed, never a result.
   ReadMode read_mode = ReadMode::kAuto;
-  /// Compares a packed model with its checksums: the trunk when it is opened, which reads it once
-  /// more, each expert when it comes from the drive.
+  /// Compares a packed model with its checksums: the trunk when the model is opened, at the cost of
+  /// one extra read, and each expert whenever it comes from the drive.
   bool check = false;
-  /// Reads what the budget lets stay when the model is opened, not as it is needed.
+  /// Reads the weights that stay resident when the model is opened, not when they are first needed.
   bool preload = false;
-  /// Told of the bytes that the last two read while the model is opened.
+  /// Receives the progress of `check` and `preload`, in bytes, while the model is opened.
   std::function<void(const char* what, uint64_t done, uint64_t total)> on_load = nullptr;
 };
 
-/// How much of the memory that stays - pinned weights and states of sessions - the kernel has been
-/// made to keep out of the swap.
+/// How much of the pinned weights and session states the kernel has locked against swapping.
 struct LockedMemory {
   uint64_t wanted_bytes = 0;
   uint64_t locked_bytes = 0;
-  std::string obstacle;  // why not all of it; empty where it is
+  std::string obstacle;  // why not all of it is locked; empty if it is
 };
 
 /// What the engine has read and waited for since it was opened.
@@ -80,11 +79,11 @@ struct EngineStats {
   uint64_t expert_read_bytes = 0;
   uint64_t expert_requests = 0;
   uint64_t expert_hits = 0;
-  double io_wait_seconds = 0;  // in sweeps, and while what stays was read ahead
+  double io_wait_seconds = 0;  // in sweeps and during `preload`
   SweepTimes sweeps;
 
   uint64_t ReadBytes() const { return trunk_read_bytes + expert_read_bytes; }
-  /// The share of the requested experts that were in memory; 0 where none was requested.
+  /// The share of the requested experts that were in memory; 0 if none was requested.
   double HitRate() const {
     return expert_requests == 0
                ? 0
@@ -99,13 +98,12 @@ class Snapshot;
 struct SessionStep {
   Session* session = nullptr;
   std::span<const TokenId> tokens;  // at least one
-  bool wants_logits = false;        // of the last of them, as Session::logits()
+  bool wants_logits = false;        // of the last token, as Session::logits()
   float* all_logits = nullptr;      // of every one, [tokens.size(), vocab_size]; null: not wanted
 };
 
-/// A model, ready to run inside a memory budget. Owns the weights' readers and caches, the threads
-/// and the workspace. Its sessions are advanced by one thread at a time, and must be gone before it
-/// is.
+/// A model that is ready to run within a memory budget. Owns the readers and caches of the weights,
+/// the threads and the workspace. One thread at a time advances its sessions. It must outlive them.
 class Engine {
  public:
   /// Opens the weights of `model`, whose config and tokenizer it borrows, and plans the memory.
@@ -114,7 +112,7 @@ class Engine {
 
   const ModelDirectory& model() const { return model_; }
   const ModelConfig& config() const { return model_.config; }
-  /// What was quantised when the model was packed; empty where it is exact.
+  /// The parts that were quantised when the model was packed; empty if it is exact.
   const std::vector<LossyPart>& lossy() const { return store_.lossy(); }
   const Kernels& kernels() const { return kernels_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -130,20 +128,19 @@ class Engine {
   /// How the weights are read, in words.
   std::string ReaderDescription() const { return reader_->Describe(); }
 
-  /// Advances several sessions in one sweep over the weights, each by its tokens. At these sizes
-  /// the sweep is the cost, whoever shares it; each session's logits are the same bits as alone. At
-  /// most MaxSweepTokens() tokens in all. Error(kUsage) before anything changed as
-  /// Decoder::CheckTokens says; any later error, Error(kInterrupted) of the observer among them,
+  /// Advances several sessions in one sweep over the weights, each by its own tokens, at most
+  /// MaxSweepTokens() in total. The sweep is the main cost and all sessions share it; each gets the
+  /// same logits, bit for bit, as alone. Error(kUsage), before anything changes, as for
+  /// Decoder::CheckTokens. Any later error, including Error(kInterrupted) from the observer,
   /// poisons every session of the sweep.
   void Advance(std::span<const SessionStep> steps, SweepObserver* observer);
   size_t MaxSweepTokens() const;
 
-  /// What tells this model's weights from others of the same shape, without reading all of them: a
-  /// checksum of the shape, of every layer's norms and of the routers' biases. Reads a few
-  /// megabytes the first time. Error(kRuntime).
+  /// Distinguishes this model's weights from others of the same shape (engine/fingerprint.h). The
+  /// first call reads a few megabytes. Error(kRuntime) if a read fails.
   uint64_t Fingerprint();
 
-  /// A sampler for this model's vocabulary, its scratch charged to this engine's budget.
+  /// A sampler for this model's vocabulary. Its scratch memory is charged to this engine's budget.
   Sampler NewSampler(const SamplingOptions& options) {
     return Sampler(options, config().vocab_size, kernels_, budget_);
   }
@@ -171,7 +168,7 @@ class Engine {
   MemoryBudget budget_;
   const ThreadPlacement placement_;
   ThreadPool pool_;
-  TrunkSchedule schedule_;  // until the trunk's stream takes it
+  TrunkSchedule schedule_;  // moved into trunk_
   MemoryPlan plan_;
   Reservation process_;
   Reservation page_tables_;
@@ -186,7 +183,7 @@ class Engine {
   std::optional<uint64_t> fingerprint_;
 };
 
-/// One conversation: the tokens so far and the state that they left. Used by one thread.
+/// One conversation: its tokens and the state they left. Used by one thread at a time.
 class Session {
  public:
   /// An empty session of EngineOptions::context tokens. Error(kUsage) beyond num_sessions.
@@ -195,36 +192,37 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Told of each chunk's logits, when all are wanted: rows [first_position, first_position +
-  /// num_rows), each vocab_size floats, valid during the call.
+  /// Receives each chunk's logits if all are wanted: rows [first_position, first_position +
+  /// num_rows) of vocab_size floats each, valid during the call.
   using LogitsSink = std::function<void(size_t first_position, const float* rows, size_t num_rows)>;
-  /// Told after each chunk how many of the tokens are done, and asked before each layer whether to
-  /// go on.
+  /// Called after each chunk with the number of tokens done, and before each layer to ask whether
+  /// to continue.
   class Observer : public SweepObserver {
    public:
     virtual void OnProgress(size_t done, size_t total) = 0;
-    /// Between two sweeps, whether to go on. False: Error(kInterrupted), but the session is whole
-    /// as far as it has come.
+    /// Asks between two sweeps whether to continue. False throws Error(kInterrupted) and leaves the
+    /// session whole up to that point.
     virtual bool OnPause() { return true; }
   };
 
-  /// Advances by `tokens` in chunks of the plan's width. Afterwards logits() are those of the last
-  /// token. A `sink` needs an engine with all_logits. Error(kUsage) before anything changed as
-  /// Decoder::CheckTokens says. Any later error, Error(kInterrupted) of an observer that stops a
-  /// sweep among them, leaves the session poisoned. Observer and sink may be null.
+  /// Advances by `tokens` in chunks of the plan's width. logits() are then those of the last token.
+  /// A `sink` requires an engine with all_logits. Error(kUsage), before anything changes, as for
+  /// Decoder::CheckTokens. Any later error, including Error(kInterrupted) from an observer that
+  /// stops a sweep, poisons the session. Observer and sink may be null.
   void Append(std::span<const TokenId> tokens, Observer* observer,
               const LogitsSink& sink = nullptr);
 
   /// [vocab_size], after the last token. Valid until the next Append.
   std::span<const float> logits() const { return {last_logits_, engine_.config().vocab_size}; }
-  /// Whether logits() are there: not in an empty session, nor after a chunk that wanted none.
+  /// Whether logits() are available: not in an empty session or after a chunk without logits.
   bool has_logits() const { return last_logits_ != nullptr; }
   size_t num_tokens() const { return state_.num_tokens(); }
-  /// All of them, from the first.
+  /// All tokens, from the first.
   const std::vector<TokenId>& tokens() const { return tokens_; }
   /// How its latents are stored.
   LatentFormat latents() const { return state_.latent_shape().format; }
-  /// After an error in the middle of a sweep: only Clear, Restore or the end can follow.
+  /// True after an error during a sweep. Only Clear or Snapshot::RestoreTo makes the session usable
+  /// again.
   bool poisoned() const { return state_.poisoned(); }
   /// Makes the session empty again.
   void Clear();
@@ -236,8 +234,8 @@ class Session {
   friend class Snapshot;
   friend class SessionFile;
   float* logits_data() { return reinterpret_cast<float*>(logits_buffer_.data()); }
-  /// The state's memory has been overwritten by that of `tokens`; logits, if any, are the first
-  /// row.
+  /// Call after the state's memory was overwritten with that of `tokens`. Logits, if any, are the
+  /// first row.
   void Adopt(std::vector<TokenId> tokens, bool has_logits);
 
   Engine& engine_;

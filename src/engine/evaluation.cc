@@ -14,7 +14,7 @@ class WindowObserver : public Session::Observer {
   WindowObserver(size_t before, size_t total, const std::function<bool(size_t, size_t)>& report)
       : before_(before), total_(total), report_(report) {}
   bool OnLayer(size_t layer) override {
-    // Once a sweep is often enough to ask.
+    // Asking once a sweep is often enough.
     return layer != 0 || report_(before_ + done_, total_);
   }
   void OnProgress(size_t done, size_t) override { done_ = done; }

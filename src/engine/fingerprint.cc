@@ -18,7 +18,7 @@ class WeightDigest {
 
   void Add(const std::string& text) { checksum_.Update(text.data(), text.size()); }
   void Add(uint64_t number) { checksum_.Update(&number, sizeof(number)); }
-  // Vectors: containers code matrices only, so their bytes are the same in both.
+  // Vectors only: containers code matrices, so vectors have the same bytes in both.
   void AddVector(const TensorExtent& extent) {
     THIMBLE_CHECK(!extent.is_coded());
     auto file = files_.find(extent.file);

@@ -22,10 +22,10 @@ enum class FinishReason : uint8_t {
   kStop,         // a stop id or a stop string
   kLength,       // max_tokens
   kContext,      // the session is full
-  kInterrupted,  // the listener said so
+  kInterrupted,  // the listener said stop
 };
 
-/// Told of a generation as it happens, from the thread that runs it.
+/// Receives the progress of a generation, on the thread that runs it.
 class GenerationListener : public Session::Observer {
  public:
   /// A token was sampled.
@@ -42,12 +42,11 @@ struct GenerationResult {
   std::string random_state;    // after the last token
 };
 
-/// Appends `prompt` to `session` and samples on from it. The prompt may be empty where the session
-/// has logits to go on from. Text goes to the listener as it is made,
-/// never half a character, never a part of a stop string, never a reserved token. The last token
-/// sampled is not appended to the session: nothing was to follow it. Ends cleanly when the listener
-/// says stop: the result then holds what was made so far, and the session is poisoned where that
-/// was in a sweep. `sink`, if set, receives the logits of every prompt position.
+/// Appends `prompt` to `session` and samples from there. The prompt may be empty if the session has
+/// logits. The listener receives text as it is made: whole characters, no part of a stop string, no
+/// reserved token. The last sampled token is not appended to the session, because nothing follows
+/// it. If the listener says stop, the result holds what was made so far; the session is poisoned if
+/// that happened during a sweep. `sink`, if set, receives the logits of every prompt position.
 GenerationResult Generate(Session& session, std::span<const TokenId> prompt,
                           const GenerationOptions& options, GenerationListener& listener,
                           const Session::LogitsSink& sink = nullptr);

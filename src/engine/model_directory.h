@@ -8,14 +8,14 @@
 
 namespace thimble {
 
-/// The small files of a model: what can be known of it without its weights.
+/// The small files of a model: everything except its weights.
 struct ModelDirectory {
   std::filesystem::path path;
   ModelConfig config;
-  std::optional<Tokenizer> tokenizer;  // absent where there is no tiktoken.model
+  std::optional<Tokenizer> tokenizer;  // absent if there is no tiktoken.model
 
-  /// Error(kBadModel) where the configuration or the tokenizer is damaged, where the vocabularies
-  /// differ in size, or where a Kimi K3 model comes with another model's special tokens.
+  /// Error(kBadModel) if the configuration or the tokenizer is damaged, if the vocabularies differ
+  /// in size, or if a Kimi K3 model comes with another model's special tokens.
   static ModelDirectory Open(const std::filesystem::path& path);
 
   /// Ids at which generation ends: those of the configuration, and the tokenizer's [EOS].

@@ -8,7 +8,7 @@
 namespace thimble {
 namespace {
 
-// What the process may still grow by outside the budget: pages of code not yet touched, stacks,
+// Allowance for growth of the process outside the budget: code pages not yet touched, stacks,
 // buffers of the standard library.
 uint64_t GrowthBytes(size_t num_threads) { return 6 * kMiB + num_threads * 256 * kKiB; }
 
@@ -48,9 +48,9 @@ PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& opti
 }
 
 uint64_t UnloadedBytes(const ModelConfig& config) {
-  // Its text, and its places in the tokenizer's tables.
+  // Its text and its entries in the tokenizer's tables.
   constexpr uint64_t kTokenBytes = 48;
-  // Its places, and what the heap cannot give back of opening a download; a container leaves less.
+  // Its table entries, and heap that opening a download cannot return; a container leaves less.
   constexpr uint64_t kExpertBytes = sizeof(uint64_t) * (kExpertTensors + 1) + 48;
   uint64_t experts = 0;
   for (const LayerSpec& spec : config.layers) {

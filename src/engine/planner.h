@@ -22,8 +22,8 @@ uint64_t DefaultMemoryBudget();
 PlanRequest MakePlanRequest(const ModelConfig& config, const EngineOptions& options,
                             uint64_t budget_bytes, size_t num_threads);
 
-/// What the process is expected to grow by until a model of this configuration is open: its
-/// tokenizer and the directory of its experts.
+/// How much the process is expected to grow while a model of this configuration is opened: its
+/// tokenizer and its table of experts.
 uint64_t UnloadedBytes(const ModelConfig& config);
 
 }  // namespace thimble

@@ -57,7 +57,7 @@ size_t PrefixStore::Resume(Session& session, std::span<const TokenId> tokens) {
   return session.num_tokens();
 }
 
-// Decides before it drops anything.
+// Decide before evicting anything.
 bool PrefixStore::MakeRoom(uint64_t bytes, size_t num_tokens) {
   if (bytes > limit_bytes_) return false;
   std::vector<std::list<Snapshot>::iterator> dropped;

@@ -13,31 +13,31 @@ namespace thimble {
 /// Whether `tokens` begin with all of `prefix`.
 bool IsPrefix(std::span<const TokenId> prefix, std::span<const TokenId> tokens);
 
-/// Snapshots by their tokens, inside a limit of bytes: a prompt that begins like an earlier one is
-/// computed from where they part. A recurrent state cannot be cut back, so only whole snapshots
-/// serve. Used by one thread, the engine's.
+/// Snapshots keyed by their tokens, within a limit in bytes. A prompt that begins like an earlier
+/// one is computed only from the first difference. A recurrent state cannot be cut back, so only
+/// whole snapshots can be reused. Used only by the engine's thread.
 class PrefixStore {
  public:
-  /// Prompts below so many tokens, such as a client's request for a title, never push out the
-  /// snapshot of a longer one.
+  /// Prompts below this length, such as a client's request for a title, never evict the snapshot of
+  /// a longer one.
   static constexpr size_t kShortTokens = 256;
 
-  /// `limit_bytes` should be what the engine set aside (EngineOptions::snapshot_bytes).
+  /// `limit_bytes` should be what the engine reserved (EngineOptions::snapshot_bytes).
   explicit PrefixStore(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  /// Keeps a snapshot of `session`, unless one of the same tokens is there: then that one counts as
-  /// used. Makes room by dropping those that were useful longest ago; where that is not enough, or
-  /// where a short one would have to push out a long one, nothing is kept, and nothing dropped.
-  /// Returns whether it is kept.
+  /// Keeps a snapshot of `session`. If one with the same tokens exists, it is marked as used
+  /// instead. Evicts the least recently useful ones to make room; if that is not enough, or if a
+  /// short snapshot would evict a long one, nothing is kept and nothing evicted. Returns whether
+  /// the snapshot is kept.
   bool Keep(Session& session);
 
-  /// The longest snapshot whose tokens begin `tokens`, null where there is none. One of all tokens
-  /// counts only if it has logits. It then counts as used, and is valid until the next Keep.
+  /// The longest snapshot whose tokens are a prefix of `tokens`, or null. A snapshot of all of them
+  /// counts only if it has logits. Marks it as used; it is valid until the next Keep.
   const Snapshot* Find(std::span<const TokenId> tokens);
 
-  /// Makes `session` the longest beginning of `tokens` that is known: what it holds already, a
-  /// snapshot, or nothing. Returns how many tokens need not be computed any more. All of them only
-  /// where the session then has their logits.
+  /// Sets `session` to the longest known prefix of `tokens`: what it already holds, a snapshot, or
+  /// nothing. Returns the length of that prefix, which equals the length of `tokens` only if the
+  /// session then has their logits.
   size_t Resume(Session& session, std::span<const TokenId> tokens);
 
   size_t size() const { return entries_.size(); }
@@ -49,7 +49,7 @@ class PrefixStore {
 
   const uint64_t limit_bytes_;
   uint64_t used_bytes_ = 0;
-  std::list<Snapshot> entries_;  // the latest used first
+  std::list<Snapshot> entries_;  // most recently used first
 };
 
 }  // namespace thimble

@@ -10,20 +10,20 @@
 
 namespace thimble {
 
-/// All of a session at one moment, in memory: its tokens, the state that they left, and the logits
-/// after the last. A session restored from it goes on as if it had never stopped, bit for bit.
-/// Charged to the engine's budget, which it must not outlive. Movable.
+/// A copy of a session in memory: its tokens, the state they left, and the logits after the last
+/// one. A session restored from it continues bit for bit as if it had never stopped. Charged to the
+/// engine's budget; the engine must outlive it. Movable.
 class Snapshot {
  public:
-  /// Copies `session`, which must not be poisoned. Error(kOverBudget) where the budget has no room.
+  /// Copies `session`, which must not be poisoned. Error(kOverBudget) if the budget has no room.
   static Snapshot Take(Session& session);
 
   /// Bytes of a snapshot of `num_tokens` tokens.
   static uint64_t Bytes(const ModelConfig& config, size_t num_tokens,
                         LatentFormat latents = LatentFormat::kF32);
 
-  /// Makes `session`, of the same engine, what the other one was; it may be poisoned. Error(kUsage)
-  /// where it has no room for the tokens.
+  /// Restores the copy into `session` of the same engine, which may be poisoned. Error(kUsage) if
+  /// it has no room for the tokens.
   void RestoreTo(Session& session) const;
 
   const std::vector<TokenId>& tokens() const { return tokens_; }

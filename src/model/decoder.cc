@@ -164,7 +164,7 @@ void Decoder::Normalise(const float* mix, const float* norm, size_t token, size_
   executor_.kernels().pack_activations(mixed, config_.hidden_size, work_.packed[row]);
 }
 
-// Without this, a NaN would become token 0 for ever.
+// Without this check a NaN would become token 0 from then on.
 void Decoder::CheckFinite(size_t layer, size_t num_tokens) const {
   const Rows current = work_.residuals.current();
   for (size_t token = 0; token < num_tokens; ++token) {

@@ -31,18 +31,18 @@ struct SweepItem {
   float* logits = nullptr;  // [1 or tokens.size(), vocab_size], as wanted
 };
 
-/// Sizes that a Decoder is made for.
+/// The sizes a Decoder is built for.
 struct DecoderLimits {
   size_t max_tokens = 1;    // tokens of one sweep, over all its sessions
   size_t max_sessions = 1;  // sessions of one sweep
   size_t num_threads = 1;
-  LatentFormat latents = LatentFormat::kF32;  // of every state that it advances
+  LatentFormat latents = LatentFormat::kF32;  // of every state it advances
 };
 
-/// The forward pass: one sweep over the layers, which advances one or several sessions, each by one
-/// or more tokens. A token's logits are the same bits whatever else is in its sweep, however its
-/// prompt is cut, and however many threads there are. Reads weights only through its ports,
-/// allocates nothing, and does no I/O. Used by one thread.
+/// The forward pass: one sweep over the layers advances one or several sessions, each by one or
+/// more tokens. A token's logits are the same bits for every other content of the sweep, every cut
+/// of its prompt and every thread count. Reads weights only through its ports, allocates nothing
+/// and does no I/O. Used by one thread at a time.
 class Decoder {
  public:
   /// Borrows all arguments. The workspace is charged to `budget`.
@@ -52,13 +52,13 @@ class Decoder {
   /// Bytes of the workspace.
   static uint64_t WorkspaceBytes(const ModelConfig& config, const DecoderLimits& limits);
 
-  /// Error(kUsage) unless `state` can advance by `tokens`: not poisoned, room for all of them, each
-  /// id in the vocabulary, at least one. A sweep checks this of each item.
+  /// Error(kUsage) unless `state` can advance by `tokens`: it is not poisoned and has room for all
+  /// of them, each id is in the vocabulary, and there is at least one. A sweep checks each item.
   void CheckTokens(const StateCache& state, std::span<const uint32_t> tokens) const;
 
-  /// Advances each item's state by its tokens and writes the logits asked for. Error(kUsage) before
-  /// anything has changed where CheckTokens refuses or a limit is passed; any later error poisons
-  /// all states of the sweep.
+  /// Advances each item's state by its tokens and writes the requested logits. Error(kUsage),
+  /// before anything changes, if CheckTokens refuses or a limit is exceeded. Any later error
+  /// poisons all states of the sweep.
   void Sweep(std::span<const SweepItem> items, SweepObserver* observer);
 
  private:

@@ -18,8 +18,7 @@ struct Rows {
   float* operator[](size_t token) const { return data + token * stride; }
 };
 
-/// What the parts of the forward pass compute with: the kernels, the threads, and the trunk.
-/// Borrows all three.
+/// The tools of the forward pass: kernels, threads and trunk. Borrows all three.
 class Executor {
  public:
   Executor(const Kernels& kernels, ThreadPool& pool, LayerSource& source)
@@ -29,15 +28,15 @@ class Executor {
   ThreadPool& pool() const { return pool_; }
   LayerSource& source() const { return source_; }
 
-  /// Who may stop the work from now on; nobody where null.
+  /// Sets who may stop the work from now on; null: nobody.
   void Watch(SweepObserver* observer) { observer_ = observer; }
 
-  /// Error(kInterrupted) where the observer wants no more. Called between pieces of work that take
-  /// up to a few tenths of a second.
+  /// Error(kInterrupted) if the observer says stop. Called between pieces of work that take up to a
+  /// few tenths of a second.
   void ThrowIfStopped() const;
 
-  /// Calls function(first, count) for one piece after the other of [0, total), of at most `piece`
-  /// each, and looks at the observer between them.
+  /// Calls function(first, count) for consecutive pieces of [0, total), of at most `piece` each,
+  /// and asks the observer between them.
   template <typename F>
   void InPieces(size_t total, size_t piece, const F& function) const {
     for (size_t first = 0; first < total; first += piece) {
@@ -47,7 +46,7 @@ class Executor {
   }
 
   /// y[t] = W x[t] for `num_tokens` rows, with a matrix in memory. `x` is packed (PackedCols). This
-  /// and the next two look at the observer where their work is long.
+  /// and the next two ask the observer if their work is long.
   void MatMul(const WeightMatrix& w, const Rows& x, size_t num_tokens, const Rows& y) const;
 
   /// The same with a matrix of the trunk of `rows` rows, which streams through by blocks.

@@ -9,8 +9,8 @@
 
 namespace thimble {
 
-/// The small tensors of one layer in float32: norms, convolutions, biases. Filled anew for each
-/// layer of a sweep. A pointer is null where the layer has no such tensor.
+/// The small tensors of one layer in float32: norms, convolutions, biases. Loaded again for
+/// each layer of a sweep. A pointer is null if the layer has no such tensor.
 struct LayerParams {
   float* input_norm = nullptr;      // [hidden]
   float* post_norm = nullptr;       // [hidden]

@@ -19,9 +19,9 @@ namespace thimble {
 ///   z = latent_down x  (or x);  r = sum_i w_i E_i(z), by ascending i;
 ///   y = latent_up rms(r; latent_norm) + shared(x)
 ///
-/// The experts are requested as soon as the router has spoken; the latent projection and the shared
-/// experts run while they are read. They are computed as they arrive, each into its own row, and
-/// the rows are summed in ascending order of the expert.
+/// The experts are requested as soon as the router has chosen them. The latent projection and the
+/// shared experts run while they are read. Experts are computed as they arrive, each into its own
+/// row, and the rows are summed in ascending order of the expert.
 class MoeLayer {
  public:
   MoeLayer(const ModelConfig& config, size_t max_tokens, Carver& carver);

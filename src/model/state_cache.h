@@ -12,7 +12,7 @@
 
 namespace thimble {
 
-/// All that a conversation carries from token to token (docs/MODEL.md):
+/// Everything a conversation carries from token to token (docs/MODEL.md):
 /// - of each KDA layer the state S [heads, head_dim (key), head_dim (value)] and the last
 ///   conv_width - 1 raw projections of q, k and v, oldest first: [3, conv_width - 1, heads *
 ///   head_dim];
@@ -37,8 +37,8 @@ class StateCache {
   /// The rows of the MLA layers.
   const LatentShape& latent_shape() const { return latent_shape_; }
 
-  /// A sweep that fails half-way leaves layers at different tokens: such a state is poisoned, and
-  /// may only be destroyed.
+  /// A sweep that fails leaves layers at different tokens. Such a state is poisoned: it must be
+  /// cleared or restored from a snapshot before it can advance.
   bool poisoned() const { return advancing_; }
   void BeginAdvance() { advancing_ = true; }
   void CommitAdvance(size_t num_tokens) {
@@ -46,13 +46,13 @@ class StateCache {
     advancing_ = false;
   }
 
-  /// Everything that `num_tokens` <= capacity tokens leave behind, as stretches of memory in a
-  /// fixed order: what a snapshot copies out, or in.
+  /// The state of `num_tokens` <= capacity tokens as ranges of memory in a fixed order. A snapshot
+  /// copies them out and in.
   std::vector<std::span<std::byte>> Pieces(size_t num_tokens);
   /// Bytes of all of them together.
   static uint64_t PieceBytes(const ModelConfig& config, size_t num_tokens,
                              LatentFormat latents = LatentFormat::kF32);
-  /// All pieces of `num_tokens` tokens have been overwritten: the state is what they say.
+  /// Call after all pieces of `num_tokens` tokens were overwritten. The state is then theirs.
   void Restore(size_t num_tokens) {
     num_tokens_ = num_tokens;
     advancing_ = false;

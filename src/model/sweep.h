@@ -8,7 +8,7 @@
 
 namespace thimble {
 
-/// The tokens by which one session advances in a sweep, and their place among all tokens of it.
+/// The tokens by which one session advances in a sweep, and their place among all its tokens.
 struct Span {
   StateCache* state = nullptr;
   size_t first_row = 0;  // of the sweep's activation rows
@@ -21,14 +21,14 @@ struct SweepTokens {
   size_t num_tokens = 0;
 };
 
-/// Told of the progress of a sweep, from the thread that runs it. False of either function stops
-/// the sweep: Error(kInterrupted), and its sessions are poisoned.
+/// Receives the progress of a sweep, on the thread that runs it. If either function returns false,
+/// the sweep ends with Error(kInterrupted) and its sessions are poisoned.
 class SweepObserver {
  public:
   virtual ~SweepObserver() = default;
   /// Before each layer.
   virtual bool OnLayer(size_t layer) = 0;
-  /// Between the pieces of a layer's work, mostly many times a second: a layer may take minutes.
+  /// Between the pieces of a layer's work, usually many times a second. A layer may take minutes.
   virtual bool Continue() { return true; }
 };
 

@@ -8,8 +8,8 @@
 #include "codec/weight_matrix.h"
 #include "format/tensor_role.h"
 
-/// The ports through which the forward pass sees its weights. It declares them; `residency`
-/// implements them, and tests do so from plain memory. Nothing here tells disk from RAM.
+/// The ports through which the forward pass reads its weights. `residency` implements them, and
+/// tests implement them over plain memory. Nothing here distinguishes disk from RAM.
 namespace thimble {
 
 /// Takes back what was lent.
@@ -51,7 +51,7 @@ class Lease {
   uint64_t ticket_ = 0;
 };
 
-/// Stands for "outside the layers" where a layer index is asked for.
+/// The layer index of tensors outside the layers.
 inline constexpr size_t kNoLayer = SIZE_MAX;
 
 struct TensorAddress {
@@ -60,23 +60,22 @@ struct TensorAddress {
   bool operator==(const TensorAddress&) const = default;
 };
 
-/// Rows of a matrix that must come in one piece: a head's keys and values of kv_b are used
-/// together. 1 for every other tensor.
+/// Rows of a matrix that must be lent together: a head's keys and values in kv_b. 1 for every other
+/// tensor.
 size_t RowGranule(const ModelConfig& config, TensorRole role);
 
-/// The trunk: everything but the routed experts. Called from the thread that runs the sweep.
-/// Acquire and ReadEmbeddings throw Error(kRuntime) when the data cannot be had; the sweep is then
-/// lost, and the next BeginSweep starts afresh.
+/// The trunk: everything except the routed experts. Called from the thread that runs the sweep.
+/// Acquire and ReadEmbeddings throw Error(kRuntime) if the data cannot be read; the sweep is then
+/// lost, and the next BeginSweep starts over.
 class LayerSource {
  public:
   virtual ~LayerSource() = default;
 
   /// A sweep reads the tensors of LayerTensors for each layer in turn, each from its first row to
-  /// its last, then, if `with_head`, those of GlobalTensors but the embedding.
+  /// its last, and then, if `with_head`, those of GlobalTensors except the embedding.
   virtual void BeginSweep(bool with_head) = 0;
-  /// Rows of a tensor from `first_row` on: at least one granule, a whole number of granules, as
-  /// many as the source finds convenient. Small tensors come whole. Waits for the data where it
-  /// must.
+  /// Lends rows of a tensor from `first_row`: a whole number of granules, at least one, as many as
+  /// the source finds convenient. Small tensors are lent whole. Waits for the data if necessary.
   virtual Lease<WeightMatrix> Acquire(const TensorAddress& tensor, size_t first_row) = 0;
   /// Writes the embedding rows of `tokens` to out[tokens.size(), hidden_size]. Ids are in range.
   virtual void ReadEmbeddings(std::span<const uint32_t> tokens, float* out) = 0;
@@ -95,11 +94,11 @@ class ExpertSource {
  public:
   virtual ~ExpertSource() = default;
 
-  /// Starts to bring `experts` of `layer`: distinct, ascending. A request that was not taken to its
-  /// end is forgotten.
+  /// Starts to read `experts` of `layer`: distinct, ascending. Discards what is left of the
+  /// previous request.
   virtual void Request(size_t layer, std::span<const uint32_t> experts) = 0;
-  /// One of the requested experts, each once, in any order: those that are there first. Waits where
-  /// it must. Drop each lease before taking the next: a source may have no more room than for one.
+  /// Lends one of the requested experts, each once, in order of arrival. Waits if necessary. Drop
+  /// each lease before taking the next: a source may have room for only one.
   virtual Lease<ExpertView> Next() = 0;
 };
 

@@ -34,7 +34,7 @@ uint64_t ExpertCache::SlotBytes(const ModelConfig& config, const TensorStore& st
 
 uint64_t ExpertCache::SlotTableBytes() { return sizeof(Slot) + sizeof(uint32_t); }
 
-// An entry for each expert, and room for it in its set's list of slots.
+// An entry for each expert, and a place in its set's list of slots.
 uint64_t ExpertCache::TableBytes(const ModelConfig& config) {
   return NumSets(config) * config.moe.num_experts * (sizeof(Entry) + sizeof(uint32_t));
 }
@@ -127,7 +127,7 @@ void ExpertCache::Announce(size_t layer, size_t num_requested) {
   next_early_ = 0;
 }
 
-// Takes back the early reads that have not begun: from now on it is known what is wanted.
+// Cancels the early reads that have not begun: the actual request is known now.
 void ExpertCache::WithdrawEarly() {
   if (early_layer_ == kNoLayer) return;
   const size_t set = set_of_layer_[early_layer_];
@@ -143,7 +143,7 @@ void ExpertCache::WithdrawEarly() {
   }
 }
 
-// Ends reading early: what came and is not wanted may be dropped from now on.
+// Ends early reading: experts that arrived and are not wanted may be evicted from now on.
 void ExpertCache::SettleEarly() {
   if (early_layer_ == kNoLayer) return;
   const size_t set = set_of_layer_[early_layer_];
@@ -154,8 +154,8 @@ void ExpertCache::SettleEarly() {
   early_layer_ = kNoLayer;
 }
 
-// Waits for an expert that nobody asks for. False where it could not be had and was dropped: who
-// asks for it later has it read again.
+// Waits for an expert that nobody requested. False if it could not be read and was dropped; a later
+// request reads it again.
 bool ExpertCache::AwaitUnasked(uint32_t index) {
   try {
     slots_[index].batch.Await();
@@ -171,7 +171,7 @@ float ExpertCache::ScoreNow(size_t set, const Entry& entry) const {
   return entry.score * std::exp2(-age / kHalfLifeRequests);
 }
 
-// Lets go of a request that was not taken to its end.
+// Discards what is left of a request.
 void ExpertCache::Forget() {
   waiting_.clear();
   if (residents_.empty()) return;
@@ -193,7 +193,7 @@ void ExpertCache::StartReads() {
   }
 }
 
-// Takes free slots alone: what is kept is worth more than what comes a little sooner.
+// Uses free slots only: a kept expert is worth more than an early one.
 void ExpertCache::ReadEarly() {
   if (early_layer_ == kNoLayer || !waiting_.empty()) return;
   const size_t set = set_of_layer_[early_layer_];
@@ -225,7 +225,7 @@ void ExpertCache::Read(size_t layer, uint32_t expert, uint32_t index, ReadPriori
   reader_.Submit(requests_, priority, slot.batch);
 }
 
-// A free slot, or one of this layer's whose expert is not needed now; kNoSlot where there is none.
+// A free slot, or one of this layer whose expert is not needed now; kNoSlot if there is none.
 uint32_t ExpertCache::TakeSlot() {
   if (free_.empty() && !EvictOne(set_)) return kNoSlot;
   const uint32_t slot = free_.back();
@@ -233,7 +233,7 @@ uint32_t ExpertCache::TakeSlot() {
   return slot;
 }
 
-// Drops the least asked for expert of `set` that is neither wanted nor lent nor on its way.
+// Evicts the least requested expert of `set` that is not wanted, lent or being read.
 bool ExpertCache::EvictOne(size_t set) {
   uint32_t least = kNoSlot;
   float least_score = 0;
@@ -282,7 +282,7 @@ Lease<ExpertView> ExpertCache::Next() {
   return {slot.view, this, index};
 }
 
-// Waits for the expert of a slot, and drops it where it cannot be had or is not what it should be.
+// Waits for the expert of a slot, and drops it if it cannot be read or fails its checksum.
 void ExpertCache::Await(uint32_t index) {
   Slot& slot = slots_[index];
   try {
@@ -294,7 +294,7 @@ void ExpertCache::Await(uint32_t index) {
   }
 }
 
-// What is done once with each expert that comes from the drive.
+// Work done once for each expert that comes from the drive.
 void ExpertCache::MakeUsable(Slot& slot) {
   const ExpertExtent extent = store_.Expert(slot.layer, slot.view.expert);
   const auto* data = reinterpret_cast<const uint8_t*>(slot.data);

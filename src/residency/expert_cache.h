@@ -17,19 +17,18 @@
 
 namespace thimble {
 
-/// How many experts an ExpertCache holds.
+/// The capacity of an ExpertCache.
 struct ExpertMemory {
-  size_t window_slots = 1;  // for experts on their way through; at least 1
-  size_t cached_slots = 0;  // for experts that stay, shared out evenly among the MoE layers
+  size_t window_slots = 1;  // for experts in passing; at least 1
+  size_t cached_slots = 0;  // for experts that stay, divided evenly among the MoE layers
 };
 
-/// The routed experts, read from disk when asked for. Each MoE layer keeps a set of its own:
-/// decoding scans the layers in a cycle, where one set for all would drop every expert just before
-/// its turn. Within a layer the experts asked for most often lately stay (counts that halve every
-/// kHalfLifeRequests requests). A request for most experts of a layer, as a wide chunk of a
-/// prompt makes it, announces one for most of the next: while the drive has nothing better to do,
-/// they are read early, into slots that are free. Which experts are kept or read early changes the
-/// speed, never a result.
+/// The routed experts, read from disk on request. Each MoE layer has its own set: decoding scans
+/// the layers in a cycle, and a shared set would evict every expert just before its turn. Within a
+/// layer the experts with the most recent requests stay (counts halve every kHalfLifeRequests
+/// requests). A request for most experts of a layer, as from a wide prompt chunk, predicts one for
+/// most of the next layer: these are read early into free slots while the drive is otherwise idle.
+/// Which experts are kept or read early changes the speed, never a result.
 class ExpertCache final : public ExpertSource, private Lender {
  public:
   static constexpr float kHalfLifeRequests = 16;
@@ -42,8 +41,8 @@ class ExpertCache final : public ExpertSource, private Lender {
   /// Compares every expert that comes from the drive with its checksum, before it is lent. Borrows
   /// `check`.
   void CheckWith(const ContainerCheck* check) { check_ = check; }
-  /// Fills the slots of experts that stay, by layer, and tells after each expert how many bytes it
-  /// has. Called before the first request. Error(kRuntime) like Next.
+  /// Fills the slots of experts that stay, by layer, and reports the bytes of each. Called before
+  /// the first request. Error(kRuntime) like Next.
   void Preload(const std::function<void(uint64_t)>& on_read);
   uint64_t CachedExpertBytes() const;
 
@@ -54,9 +53,9 @@ class ExpertCache final : public ExpertSource, private Lender {
   uint64_t num_requests() const { return num_requests_; }
   uint64_t num_hits() const { return num_hits_; }
 
-  /// Memory of one slot: the largest expert with what alignment adds.
+  /// Memory of one slot: the largest expert including alignment.
   static uint64_t SlotBytes(const ModelConfig& config, const TensorStore& store);
-  /// What the cache keeps of each slot besides.
+  /// Bookkeeping of one slot.
   static uint64_t SlotTableBytes();
   /// Memory of the tables of all experts.
   static uint64_t TableBytes(const ModelConfig& config);
@@ -76,7 +75,7 @@ class ExpertCache final : public ExpertSource, private Lender {
     bool usable = false;  // compared with its checksum, and its scales decoded
     bool leased = false;
   };
-  // How often an expert was asked for lately, as of its last request, and where it is.
+  // An expert's recent request count, as of its last request, and its slot.
   struct Entry {
     float score = 0;
     uint32_t last_request = 0;

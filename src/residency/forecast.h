@@ -11,13 +11,13 @@
 
 namespace thimble {
 
-/// How fast all of a machine's cores together multiply by weights of one format.
+/// The rate at which all cores together multiply by weights of one format.
 struct WeightRate {
   double bytes_per_s = 0;  // of weights, with one token: what streams through the cores
   double flops = 0;        // a second, with many tokens: a multiplication and an addition are two
 };
 
-/// What a machine can do, as measured or as assumed.
+/// Measured or assumed rates of a machine.
 struct MachineRates {
   double drive_bytes_per_s = 0;
   std::array<WeightRate, kNumWeightFormats> products = {};  // [WeightFormat]; 0: not measured
@@ -29,10 +29,10 @@ struct MachineRates {
 /// The formats that a model's weights are stored in, whose rates a forecast needs.
 std::vector<WeightFormat> FormatsOf(const ModelConfig& config, const WeightSizes& sizes);
 
-/// What a sweep is expected to read from the drive, by part.
+/// Expected reads of one sweep, in bytes, by part.
 struct SweepReads {
-  double layers = 0;     // the trunk inside the layers, but for what is pinned
-  double head = 0;       // the trunk after the layers, but for what is pinned
+  double layers = 0;     // the trunk inside the layers, less what is pinned
+  double head = 0;       // the trunk after the layers, less what is pinned
   double experts = 0;    // the chosen experts that are not cached
   double embedding = 0;  // a row for each token
 

@@ -16,8 +16,8 @@
 namespace thimble {
 namespace {
 
-// Widest chunk of a prompt: beyond it the weights of a layer serve so many tokens that reading them
-// hardly matters.
+// Widest prompt chunk: beyond it a layer's weights serve so many tokens that reading them hardly
+// matters.
 constexpr size_t kMaxChunk = 2048;
 // Logits of every position are large (655 KB a token for Kimi K3); this much holds enough of them.
 constexpr uint64_t kMaxLogitBytes = 64 * kMiB;
@@ -82,8 +82,7 @@ MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
 }
 
 [[noreturn]] void Refuse(const MemoryPlan& smallest, uint64_t budget) {
-  // The figure works when it is typed back: rounded up, beyond what one start of the program
-  // differs from the next.
+  // Rounded up beyond the variation between two starts, so that the figure works when typed back.
   constexpr uint64_t kVariation = kMB / 2;
   const uint64_t needed = CeilDiv(smallest.TotalBytes() + kVariation, kMB);
   throw OverBudgetError(needed * kMB,
@@ -93,7 +92,7 @@ MemoryPlan SmallestPlan(const ModelConfig& config, const WeightSizes& sizes,
                             "Grant that much, or ask for a shorter context with -c.");
 }
 
-// Grows one part after the other while the whole stays inside its share of the budget.
+// Enlarges one part after another while the whole stays within its share of the budget.
 MemoryPlan Widen(const ModelConfig& config, const WeightSizes& sizes, const PlanRequest& request,
                  MemoryPlan plan) {
   const auto accept = [&](const MemoryPlan& candidate, uint64_t limit) {
@@ -116,7 +115,7 @@ MemoryPlan Widen(const ModelConfig& config, const WeightSizes& sizes, const Plan
     if (accept(wider, budget)) break;
   }
   if (request.prefill_chunk) return plan;
-  // A prompt gains from width, but every later token from what is resident: an eighth of the
+  // A prompt gains from width, but every later token gains from resident weights: an eighth of the
   // budget.
   const uint64_t limit = std::min(budget, plan.TotalBytes() + budget / 8);
   for (size_t chunk = std::min(kMaxChunk, std::max<size_t>(1, request.context)); chunk > 1;
@@ -166,7 +165,7 @@ WeightSizes MeasureWeights(const ModelConfig& config, const WeightLayout& layout
   sizes.min_block_bytes =
       std::max(TrunkSchedule::MinBlockBytes(layout.trunk),
                RoundUp<uint64_t>(tensors / kMostBlocks, BlockReader::kAlignment));
-  // A few dozen blocks at least, so that a small model streams like a large one.
+  // At least a few dozen blocks, so that a small model streams like a large one.
   const uint64_t wanted = std::clamp(tensors / 32, kMinBlockBytes, kMaxBlockBytes);
   sizes.block_bytes =
       std::max(RoundUp<uint64_t>(wanted, BlockReader::kAlignment), sizes.min_block_bytes);

@@ -6,16 +6,15 @@
 
 namespace thimble {
 
-/// Whether the drive or the cores set the pace of sweeps. The two add up to the time that the
-/// sweeps took.
+/// Time for which the drive and the cores were the limit. Both add up to the sweeps' total time.
 struct SweepTimes {
-  double io_bound_seconds = 0;       // the cores waited for data that was on its way
-  double compute_bound_seconds = 0;  // the cores computed, and nobody waited for the drive
+  double io_bound_seconds = 0;       // the cores waited for data
+  double compute_bound_seconds = 0;  // the cores computed while nobody waited for the drive
 };
 
-/// Adds one sweep to `times`, from where it is made to where it ends, also where that is an error.
-/// Used by the thread that runs the sweep, the only one that waits at `monitor`: while it does, the
-/// others have nothing to compute. Costs two looks at the time for a whole sweep.
+/// Adds the lifetime of this object, one sweep, to `times`, even if the sweep fails. Used by the
+/// thread that runs the sweep, the only one that waits at `monitor`; while it waits, the others
+/// have nothing to compute. Costs two clock reads a sweep.
 class SweepClock {
  public:
   using Now = std::chrono::steady_clock::time_point (*)();

@@ -25,10 +25,10 @@ struct TrunkMemory {
 };
 
 /// The trunk, streamed from disk through a ring of blocks. Blocks that fit the pinned memory are
-/// read once and stay; they are spread evenly over the sweep, so that the drive works all the time.
-/// The others are read in order, as many ahead as the ring has slots, across the end of a sweep
-/// into the next one. A read ahead into the next sweep that failed is tried again by that sweep:
-/// what went wrong for one session is not told to the next.
+/// read once and stay; they are spread evenly over the sweep, so that the drive never idles. The
+/// others are read in order, as many ahead as the ring has slots, across the end of a sweep into
+/// the next one. If a read ahead into the next sweep fails, that sweep repeats it: one session's
+/// error is not reported to another.
 class TrunkStream final : public LayerSource, private Lender {
  public:
   /// Borrows all arguments. Memory is charged to `budget` as "trunk ring", "pinned trunk",
@@ -42,11 +42,11 @@ class TrunkStream final : public LayerSource, private Lender {
   Lease<WeightMatrix> Acquire(const TensorAddress& tensor, size_t first_row) override;
   void ReadEmbeddings(std::span<const uint32_t> tokens, float* out) override;
 
-  /// Reads all pinned blocks now, between two sweeps, and tells after each how many bytes of
-  /// tensors it holds. Error(kRuntime) like Acquire.
+  /// Reads all pinned blocks now, between two sweeps, and reports the tensor bytes of each.
+  /// Error(kRuntime) like Acquire.
   void Preload(const std::function<void(uint64_t)>& on_read);
   uint64_t PinnedTensorBytes() const;
-  /// Where the pinned blocks lie, to be locked against swapping.
+  /// The memory of the pinned blocks, to be locked against swapping.
   Buffer& pinned_buffer() { return pinned_buffer_; }
 
   /// Bytes of tensors read so far, embedding rows included.
