@@ -14,6 +14,7 @@
 #include <exception>
 #include <future>
 #include <list>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -241,10 +242,18 @@ class HttpListener::Impl {
   std::vector<std::thread> threads_;  // that of io_ first
 };
 
-HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)
-    : impl_(std::make_unique<Impl>(options, handler)) {}
+// Boost's exceptions are no std::system_error, by which the program explains a limit that was met.
+HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler) try
+    : impl_(std::make_unique<Impl>(options, handler)) {
+} catch (const boost::system::system_error& error) {
+  throw std::system_error(error.code(), "cannot start the server");
+}
 HttpListener::~HttpListener() { impl_->Stop(); }
-int HttpListener::Start() { return impl_->Start(); }
+int HttpListener::Start() try {
+  return impl_->Start();
+} catch (const boost::system::system_error& error) {
+  throw std::system_error(error.code(), "cannot start the server");
+}
 void HttpListener::CheckAddress(const ListenerOptions& options) { Impl::CheckAddress(options); }
 void HttpListener::Stop() { impl_->Stop(); }
 size_t HttpListener::num_connections() const { return impl_->num_connections(); }

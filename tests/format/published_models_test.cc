@@ -19,9 +19,11 @@ ModelConfig ConfigOf(std::string_view name) {
 }
 
 TEST(PublishedModelsTest, EveryNameHasAValidConfiguration) {
-  EXPECT_THAT(PublishedModelNames(), testing::ElementsAre("kimi-k3", "kimi-linear-48b"));
+  EXPECT_THAT(PublishedModelNames(),
+              testing::ElementsAre("kimi-k3", "kimi-linear-48b", "k3-small"));
   EXPECT_EQ(ConfigOf("kimi-k3").num_layers(), 93U);
   EXPECT_EQ(ConfigOf("kimi-linear-48b").num_layers(), 27U);
+  EXPECT_EQ(ConfigOf("k3-small").num_layers(), 13U);
   for (const char* name : {"kimi-k4", ""}) {
     ExpectError(ErrorCode::kUsage, {"kimi-k3", "kimi-linear-48b"}, [&] { PublishedConfig(name); });
   }

@@ -316,7 +316,7 @@ TEST_F(PackTest, AFullDriveIsOneErrorAndThePackGoesOnLater) {
     } catch (const Error& error) {
       const std::string message = error.what();
       const bool named = message.find("core.bin.partial") != std::string::npos &&
-                         message.find("goes on") != std::string::npos;
+                         message.find("run the same command again") != std::string::npos;
       ::_exit(named && error.code() == ErrorCode::kRuntime ? 7 : 1);
     }
     ::_exit(0);

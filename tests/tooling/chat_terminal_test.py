@@ -26,6 +26,8 @@ class Terminal:
         if self.pid == 0:
             os.environ.update(TERM="xterm", LC_ALL="")
             os.environ.pop("LANG", None)
+            # Whoever runs the tests may ignore it, and a child would inherit that.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.execv(PROGRAM, [PROGRAM, *arguments])
 
     def type(self, text):
