@@ -21,7 +21,7 @@ LAYERS = {
     "kernels": (["base", "codec"], ["hwy/"]),
     "format": (
         ["base", "json", "codec", "io"],
-        ["fmt/", "xxhash.h", "nlohmann/", "simdjson.h"],
+        ["fmt/", "xxhash.h", "nlohmann/", "openssl/", "simdjson.h"],
     ),
     "model": (
         ["base", "codec", "memory", "kernels", "format/model_config.h", "format/tensor_role.h"],
@@ -44,7 +44,7 @@ LAYERS = {
         ["base", "json", "memory", "text", "chat", "grammar", "engine"],
         ["boost/", "fmt/", "nlohmann/", "zlib.h", "zstd.h"],
     ),
-    "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["nlohmann/"]),
+    "pack": (["base", "codec", "memory", "io", "kernels", "format"], ["fmt/", "nlohmann/"]),
     "outlook": (["base", "memory", "io", "format", "engine", "measure"], ["fmt/", "nlohmann/"]),
     "terminal": (
         ["base", "memory", "io", "chat", "engine", "dialogue"],

@@ -6,7 +6,7 @@ set -euo pipefail
 
 build=(make g++ cmake ninja-build pkg-config libhwy-dev liburing-dev libfmt-dev libutf8proc-dev
   libnuma-dev libxxhash-dev libcli11-dev nlohmann-json3-dev libedit-dev libboost1.81-dev
-  libsimdjson-dev libzstd-dev zlib1g-dev)
+  libsimdjson-dev libssl-dev libzstd-dev zlib1g-dev)
 fuzz=(clang libclang-rt-14-dev)
 case "${1:-}" in
   run) packages=("${build[@]}") ;;

@@ -106,7 +106,7 @@ void BenchReport::End(nlohmann::ordered_json facts) {
   if (!as_json_) return;
   facts["results"] = results_;
   facts["not_measured"] = obstacles_;
-  Print(facts.dump(2) + "\n");
+  Print(facts.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace thimble::cli

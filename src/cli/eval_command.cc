@@ -55,7 +55,7 @@ void Evaluate(const EvalOptions& options) {
                                          {"tokens", result.num_tokens},
                                          {"bytes", scored_bytes},
                                          {"window", engine_options.context}};
-    Print(json.dump(2) + "\n");
+    Print(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   } else {
     Print(fmt::format(
         "{:.4f} bits per byte, perplexity {:.3f} per token ({} tokens, {} bytes, windows "

@@ -12,11 +12,11 @@
 #include "cli/lossy_report.h"
 #include "cli/options.h"
 #include "format/container.h"
+#include "format/download.h"
 #include "format/model_config.h"
 #include "format/model_summary.h"
 #include "format/tensor_store.h"
 #include "outlook/embedded_model.h"
-#include "outlook/planned_model.h"
 #include "terminal/output.h"
 
 namespace thimble::cli {
@@ -30,13 +30,14 @@ struct InspectOptions {
 };
 
 // What is known of a model: from its shards, or from its configuration and index where those are
-// not there.
+// not all there.
 struct Inspection {
   ModelConfig config;
   ModelSummary summary;
   size_t num_shards = 0;
-  size_t num_tensors = 0;  // of the index; 0 where the shards were read
-  bool has_shards = false;
+  size_t num_tensors = 0;   // of the index; 0 for one file
+  bool has_shards = false;  // all of them
+  DownloadState download;
   std::optional<ContainerManifest> container;  // where the model is packed
   size_t plain_experts = 0;                    // there, whose scales are not coded
 
@@ -76,17 +77,13 @@ Inspection Examine(const std::filesystem::path& dir) {
     found.plain_experts = CountPlainExperts(found.config, store);
     return found;
   }
-  found.has_shards = AnyShard(dir);
-  if (found.has_shards) {
-    const TensorStore store = TensorStore::Open(dir, found.config);
-    found.summary = Summarize(found.config, store);
-    found.num_shards = store.files().size();
-  } else {
-    const auto report = TensorStore::CheckIndex(dir, found.config);
-    found.summary = Summarize(found.config);
-    found.num_shards = report.num_shards;
-    found.num_tensors = report.num_tensors;
-  }
+  const auto report = TensorStore::CheckIndex(dir, found.config);
+  found.num_shards = report.shards.size();
+  found.num_tensors = report.num_tensors;
+  found.download = ExamineDownload(dir, report.shards);
+  found.has_shards = found.download.is_complete();
+  found.summary = found.has_shards ? Summarize(found.config, TensorStore::Open(dir, found.config))
+                                   : Summarize(found.config);
   return found;
 }
 
@@ -147,6 +144,46 @@ std::string DescribeContainer(const Inspection& found) {
   return text + LossyText(manifest.lossy) + fmt::format("source: {}\n", manifest.source);
 }
 
+const char* NameOf(DownloadedFile::State state) {
+  switch (state) {
+    case DownloadedFile::State::kWhole:
+      return "whole";
+    case DownloadedFile::State::kCut:
+      return "cut";
+    case DownloadedFile::State::kUnwritten:
+      return "unwritten";
+    case DownloadedFile::State::kMissing:
+      return "missing";
+    case DownloadedFile::State::kForeign:
+      return "foreign";
+    case DownloadedFile::State::kDamaged:
+      return "damaged";
+  }
+  return "";
+}
+
+// Every shard that is not whole, by name.
+Json DownloadJson(const DownloadState& download) {
+  Json json = {{"complete", download.is_complete()},
+               {"whole", download.Count(DownloadedFile::State::kWhole)},
+               {"incomplete", Json::array()},
+               {"unfinished", Json::array()},
+               {"running", download.is_running()}};
+  for (const DownloadedFile& shard : download.shards) {
+    if (shard.state == DownloadedFile::State::kWhole) continue;
+    Json entry = {{"name", shard.name}, {"state", NameOf(shard.state)}, {"bytes", shard.bytes}};
+    if (shard.expected_bytes) entry["expected_bytes"] = *shard.expected_bytes;
+    if (!shard.problem.empty()) entry["problem"] = shard.problem;
+    json["incomplete"].push_back(std::move(entry));
+  }
+  for (const UnfinishedFile& file : download.unfinished) {
+    json["unfinished"].push_back(
+        {{"path", file.path.string()}, {"bytes", file.bytes}, {"idle_seconds", file.idle_seconds}});
+  }
+  if (!download.is_complete()) json["next"] = download.next;
+  return json;
+}
+
 Json ToJson(const Inspection& found) {
   const ModelSummary& summary = found.summary;
   const ModelConfig& config = found.config;
@@ -172,6 +209,7 @@ Json ToJson(const Inspection& found) {
   }
   json["shards"] = found.num_shards;
   json["shards_present"] = found.has_shards;
+  if (!found.container) json["download"] = DownloadJson(found.download);
   if (found.container) {
     const StoredLayers stored = CountStored(*found.container);
     json["container"] = {{"source", found.container->source},
@@ -216,15 +254,19 @@ std::string ToText(const Inspection& found) {
   } else if (found.has_shards) {
     text += fmt::format("\n{} shards, every tensor in its place\n", found.num_shards);
   } else {
-    text += fmt::format("\nthe index names {} tensors in {} shards, complete; no shard is here\n",
-                        found.num_tensors, found.num_shards);
+    text += fmt::format(
+        "\nthe index names {} tensors in {} shards, complete\n"
+        "the download is not: {}\n{}\n",
+        found.num_tensors, found.num_shards, DescribeDownload(found.download), found.download.next);
   }
   return text;
 }
 
 void Inspect(const InspectOptions& options) {
   const Inspection found = Examine(ModelOrEmbedded(options.model));
-  Print(options.json ? ToJson(found).dump(2) + "\n" : ToText(found));
+  Print(options.json
+            ? ToJson(found).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+            : ToText(found));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/pack_progress.h"
+#include "format/model_files.h"
 #include "pack/pack.h"
 
 namespace thimble::cli {
@@ -23,7 +24,8 @@ void Pack(const PackCommandOptions& options) {
   WriteOptions write = options.write;
   write.mxfp4_experts = !options.experts.empty();
   write.q8_trunk = !options.trunk.empty();
-  const PackResult result = PackModel(options.model, options.directories, write, &progress);
+  const PackResult result =
+      PackModel(ResolveModelDirectory(options.model), options.directories, write, &progress);
   progress.Clear();
   ReportPack(result, options.directories[0], progress);
 }

@@ -217,7 +217,7 @@ std::string PlanJson(const Outlook& outlook) {
   json["context"] = ContextJson(outlook.model.config, outlook.request.latents);
   json["choices"] = ChoicesJson(outlook.choices);
   json["assumptions"] = Assumptions(outlook);
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string PlanText(const Outlook& outlook) {

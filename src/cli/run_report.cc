@@ -93,7 +93,9 @@ void PrintDetails(const Engine& engine) {
 }  // namespace
 
 std::string RunStats(const Engine& engine, size_t prompt_tokens, const GenerationResult& result) {
-  return StatsJson(engine, prompt_tokens, result).dump(2) + "\n";
+  return StatsJson(engine, prompt_tokens, result)
+             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+         "\n";
 }
 
 void ReportRun(const Engine& engine, size_t prompt_tokens, const GenerationResult& result,

@@ -13,6 +13,21 @@
 namespace thimble::cli {
 namespace {
 
+std::string DescribeShards(const VerifyReport& report) {
+  if (report.num_hashed == 0) {
+    return fmt::format(
+        "all {} shards are complete and readable; no published checksums lie beside them",
+        report.num_checked);
+  }
+  if (report.num_hashed == report.num_checked) {
+    return fmt::format("all {} shards have their published SHA-256", report.num_checked);
+  }
+  return fmt::format(
+      "all {} shards are complete and readable; {} have their published SHA-256, "
+      "beside the others lies none",
+      report.num_checked, report.num_hashed);
+}
+
 void Verify(const std::filesystem::path& given) {
   const std::filesystem::path model = ModelOrEmbedded(given);
   PackProgress progress("reading the model");
@@ -29,9 +44,7 @@ void Verify(const std::filesystem::path& given) {
   Print(fmt::format("{}: {}, {}\n", model.string(),
                     report.is_container
                         ? fmt::format("all {} checksums are right", report.num_checked)
-                        : fmt::format("all {} shards are complete and readable (a download has no "
-                                      "checksums of its own)",
-                                      report.num_checked),
+                        : DescribeShards(report),
                     progress.Summary(report.bytes)));
 }
 

@@ -51,7 +51,7 @@ std::string HealthReport::Json() const {
   }
   json["healthy"] = FirstFailure() == nullptr;
   json["next"] = next;
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string HealthReport::Text() const {

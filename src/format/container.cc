@@ -18,6 +18,7 @@
 #include "format/model_files.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
+#include "io/foreign_file.h"
 
 namespace thimble {
 namespace {
@@ -689,7 +690,7 @@ Container OpenContainer(const std::filesystem::path& dir, const ModelConfig& con
   const std::filesystem::path path = dir / kManifestFile;
   const std::filesystem::path table_path = dir / kExtentTableFile;
   Container container;
-  container.manifest = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
+  container.manifest = ParseManifest(ReadModelText(path, kMaxManifestBytes), path.string());
   container.uses = ExtentUses(container.manifest, config, path.string());
   const uint64_t table_bytes =
       TableBytes(container.manifest, CountGroups(container.manifest, container.uses));

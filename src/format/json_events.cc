@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "io/foreign_file.h"
 
 namespace thimble {
 namespace {
@@ -81,6 +82,7 @@ void ParseJson(const File& file, JsonHandler& handler) {
   padded.reserve(file.size() + simdjson::SIMDJSON_PADDING);
   padded.resize(file.size());
   file.ReadAt(0, padded.size(), padded.data());
+  padded.erase(0, padded.size() - WithoutByteOrderMark(padded).size());
   Parse(padded, file.path().string(), handler);
 }
 

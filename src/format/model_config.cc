@@ -1,5 +1,7 @@
 #include "format/model_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -9,7 +11,7 @@
 #include "format/config_json.h"
 #include "format/model_files.h"
 #include "format/tensor_role.h"
-#include "io/file.h"
+#include "io/foreign_file.h"
 
 namespace thimble {
 namespace {
@@ -21,12 +23,15 @@ constexpr size_t kMaxLayers = 1024;
 constexpr size_t kMaxExperts = 16384;
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 62;
 constexpr size_t kMaxConvWidth = 8;
+constexpr const char* kQuantMethod = "compressed-tensors";
+constexpr const char* kMxfp4Format = "mxfp4-pack-quantized";
 
 Architecture ReadArchitecture(const JsonFields& top) {
   const std::string type = top.Text("model_type");
   if (type == "kimi_k3") return Architecture::kKimiK3;
   if (type == "kimi_linear") return Architecture::kKimiLinear;
-  top.Fail("model_type", "an architecture that Thimble runs: kimi_k3 or kimi_linear");
+  top.Fail("model_type", "an architecture that Thimble runs: kimi_k3 or kimi_linear",
+           "models of other architectures are not supported");
 }
 
 // a * b for a size that is derived from field `key`.
@@ -39,10 +44,12 @@ size_t Product(const JsonFields& fields, const char* key, std::array<size_t, 2> 
 
 // Everywhere a field that is absent or false means the ordinary model.
 void CheckUnsupported(const JsonFields& fields) {
-  fields.Check(!fields.MaybeBool("tie_word_embeddings").value_or(false), "tie_word_embeddings",
-               "false: tied embeddings are not supported");
-  fields.Check(fields.MaybeNonNegative("num_nextn_predict_layers").value_or(0) == 0,
-               "num_nextn_predict_layers", "0: prediction layers are not supported");
+  if (fields.MaybeBool("tie_word_embeddings").value_or(false)) {
+    fields.Fail("tie_word_embeddings", "false", "tied embeddings are not supported");
+  }
+  if (fields.MaybeNonNegative("num_nextn_predict_layers").value_or(0) != 0) {
+    fields.Fail("num_nextn_predict_layers", "0", "prediction layers are not supported");
+  }
 }
 
 void ReadSizes(const JsonFields& text, ModelConfig* config) {
@@ -135,24 +142,41 @@ MlaConfig ReadMla(const JsonFields& text) {
   return mla;
 }
 
+void CheckQuantization(bool holds, const JsonFields& fields, const char* key,
+                       const std::string& expected) {
+  if (holds) return;
+  fields.Fail(key, expected,
+              "other quantizations are not supported; take the model as its makers published it, "
+              "with experts in BF16 or MXFP4");
+}
+
 // What the quantization of one group of tensors must be for the experts to be MXFP4.
 void CheckMxfp4Group(const JsonFields& group) {
-  group.Check(group.MaybeText("format").value_or("mxfp4-pack-quantized") == "mxfp4-pack-quantized",
-              "format", "\"mxfp4-pack-quantized\"");
-  group.Check(!group.Has("input_activations"), "input_activations",
-              "null: quantized activations are not supported");
+  const std::string format = group.MaybeText("format").value_or(kMxfp4Format);
+  CheckQuantization(format == kMxfp4Format, group, "format", fmt::format("\"{}\"", kMxfp4Format));
+  CheckQuantization(!group.Has("input_activations"), group, "input_activations",
+                    "null: activations that are not quantized");
   const JsonFields weights = group.Object("weights");
-  weights.Check(weights.Positive("num_bits") == 4, "num_bits", "4");
-  weights.Check(weights.Positive("group_size") == kMxGroup, "group_size", "32");
-  weights.Check(weights.MaybeText("type").value_or("float") == "float", "type", "\"float\"");
-  weights.Check(weights.MaybeBool("symmetric").value_or(true), "symmetric", "true");
+  CheckQuantization(weights.Positive("num_bits") == 4, weights, "num_bits", "4");
+  CheckQuantization(weights.Positive("group_size") == kMxGroup, weights, "group_size", "32");
+  CheckQuantization(weights.MaybeText("type").value_or("float") == "float", weights, "type",
+                    "\"float\"");
+  CheckQuantization(weights.MaybeBool("symmetric").value_or(true), weights, "symmetric", "true");
+}
+
+// The method comes first: only that of compressed-tensors has a format.
+void CheckQuantizationMethod(const JsonFields& quantization) {
+  const std::string method = quantization.MaybeText("quant_method").value_or(kQuantMethod);
+  CheckQuantization(method == kQuantMethod, quantization, "quant_method",
+                    fmt::format("\"{}\" with the format \"{}\"", kQuantMethod, kMxfp4Format));
+  const bool is_mxfp4 = quantization.MaybeText("format").value_or("") == kMxfp4Format;
+  CheckQuantization(is_mxfp4, quantization, "format", fmt::format("\"{}\"", kMxfp4Format));
 }
 
 WeightFormat ReadExpertFormat(const JsonFields& text) {
   const std::optional<JsonFields> quantization = text.MaybeObject("quantization_config");
   if (!quantization) return WeightFormat::kBF16;
-  quantization->Check(quantization->Text("format") == "mxfp4-pack-quantized", "format",
-                      "\"mxfp4-pack-quantized\", the one quantization that Thimble reads");
+  CheckQuantizationMethod(*quantization);
   const std::vector<JsonFields> groups = quantization->Object("config_groups").Objects();
   quantization->Check(!groups.empty(), "config_groups", "at least one group");
   for (const JsonFields& group : groups) CheckMxfp4Group(group);
@@ -296,11 +320,15 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
 ModelConfig ReadModelConfig(const std::filesystem::path& dir) {
   CheckModelDirectory(dir);
   const std::filesystem::path path = dir / kConfigFile;
-  ModelConfig config = ParseModelConfig(ReadTextFile(path, kMaxConfigBytes), path.string());
+  if (!FileExists(path)) {
+    throw Error(ErrorCode::kBadModel, fmt::format("cannot open {}: No such file; {}", path.string(),
+                                                  MissingFilesRemedy(dir)));
+  }
+  ModelConfig config = ParseModelConfig(ReadModelText(path, kMaxConfigBytes), path.string());
   const std::filesystem::path generation = dir / kGenerationConfigFile;
   if (FileExists(generation)) {
     const std::string source = generation.string();
-    const JsonValue root = ParseConfigJson(ReadTextFile(generation, kMaxConfigBytes), source);
+    const JsonValue root = ParseConfigJson(ReadModelText(generation, kMaxConfigBytes), source);
     AddEosIds(JsonFields(root, {source}), &config);
   }
   return config;

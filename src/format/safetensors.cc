@@ -1,5 +1,7 @@
 #include "format/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include "base/checked_math.h"
 #include "base/error.h"
 #include "format/json_events.h"
+#include "io/foreign_file.h"
 
 namespace thimble {
 namespace {
@@ -212,6 +215,33 @@ void CheckFileSize(uint64_t data_start, uint64_t data_bytes, uint64_t file_size,
               source + " has bytes after its last tensor: " + sizes + kRemedy);
 }
 
+// The entries as the header has them, unchecked.
+std::vector<SafetensorsEntry> ParseHeader(std::string_view json, const std::string& source) {
+  if (!json.starts_with('{')) {
+    throw Error(
+        ErrorCode::kBadModel,
+        source + ": expected a header that starts with '{', found something else" + kRemedy);
+  }
+  HeaderHandler handler(source);
+  ParseJson(json, source, handler);
+  return handler.TakeEntries();
+}
+
+uint64_t LengthOf(std::string_view head) {
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    length |= uint64_t{static_cast<uint8_t>(head[i])} << (8 * i);
+  }
+  return length;
+}
+
+// Programs save a server's complaint ("Entry not found") under the name of the file.
+void RefuseText(std::string_view head, const std::string& source) {
+  if (!std::ranges::all_of(head, [](char c) { return c >= ' ' && c <= '~'; })) return;
+  throw Error(ErrorCode::kBadModel,
+              fmt::format("{} is text that begins \"{}\"; download the file itself", source, head));
+}
+
 // The length of the JSON header, proven to lie inside the file.
 uint64_t HeaderLength(std::string_view head, uint64_t file_size, const std::string& source) {
   if (file_size < kLengthBytes || head.size() < kLengthBytes) {
@@ -219,10 +249,8 @@ uint64_t HeaderLength(std::string_view head, uint64_t file_size, const std::stri
                                           std::to_string(kLengthBytes) + " bytes, found " +
                                           std::to_string(file_size) + "; download it again");
   }
-  uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) {
-    length |= uint64_t{static_cast<uint8_t>(head[i])} << (8 * i);
-  }
+  RefuseText(head.substr(0, kLengthBytes), source);
+  const uint64_t length = LengthOf(head);
   const uint64_t most = std::min(file_size - kLengthBytes, kMaxSafetensorsHeaderBytes);
   if (length > most) {
     throw Error(ErrorCode::kBadModel, source + ": expected a header of at most " +
@@ -241,14 +269,7 @@ std::vector<SafetensorsEntry> ParseSafetensors(std::string_view head, uint64_t f
   const uint64_t length = HeaderLength(head, file_size, source);
   THIMBLE_CHECK(head.size() >= kLengthBytes + length);
   const std::string_view json = head.substr(kLengthBytes, length);
-  if (!json.starts_with('{')) {
-    throw Error(
-        ErrorCode::kBadModel,
-        source + ": expected a header that starts with '{', found something else" + kRemedy);
-  }
-  HeaderHandler handler(source);
-  ParseJson(json, source, handler);
-  std::vector<SafetensorsEntry> entries = handler.TakeEntries();
+  std::vector<SafetensorsEntry> entries = ParseHeader(json, source);
   CheckUniqueNames(entries, source);
   CheckSizes(entries, source);
   std::ranges::sort(
@@ -264,7 +285,30 @@ std::vector<SafetensorsEntry> ParseSafetensors(std::string_view head, uint64_t f
   return entries;
 }
 
+std::optional<uint64_t> StatedSize(const File& file) {
+  const std::string source = file.path().string();
+  if (file.size() < kLengthBytes) return std::nullopt;
+  std::string head(kLengthBytes, '\0');
+  file.ReadAt(0, head.size(), head.data());
+  RefuseText(head, source);
+  const uint64_t length = LengthOf(head);
+  if (length <= kMaxSafetensorsHeaderBytes && length > file.size() - kLengthBytes) {
+    return std::nullopt;
+  }
+  head.resize(kLengthBytes + HeaderLength(head, file.size(), source));
+  file.ReadAt(kLengthBytes, head.size() - kLengthBytes, head.data() + kLengthBytes);
+  uint64_t end = 0;
+  for (const SafetensorsEntry& entry : ParseHeader(head.substr(kLengthBytes), source)) {
+    end = std::max(end, entry.end);
+  }
+  const std::optional<uint64_t> size = CheckedAdd(kLengthBytes + length, end);
+  // A header that is damaged states nothing.
+  ParseSafetensors(head, size.value_or(0), source);
+  return size;
+}
+
 std::vector<SafetensorsEntry> ReadSafetensors(const File& file) {
+  RefuseForeign(file);
   const std::string source = file.path().string();
   std::string head(std::min(file.size(), kLengthBytes), '\0');
   file.ReadAt(0, head.size(), head.data());

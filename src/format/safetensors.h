@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,12 @@ struct SafetensorsEntry {
 std::vector<SafetensorsEntry> ParseSafetensors(std::string_view head, uint64_t file_size,
                                                const std::string& source);
 
-/// Reads the head of `file` and parses it. Costs the header's length in memory for a moment.
+/// The size that the header of `file` states for the whole file; nothing where the file ends before
+/// its header does. Error(kBadModel) where that is no header of safetensors.
+std::optional<uint64_t> StatedSize(const File& file);
+
+/// Reads the head of `file` and parses it. Error(kBadModel) where it is a foreign file
+/// (io/foreign_file.h). Costs the header's length in memory for a moment.
 std::vector<SafetensorsEntry> ReadSafetensors(const File& file);
 
 /// "[12288, 1, 4]", for messages.

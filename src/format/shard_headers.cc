@@ -2,8 +2,10 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "format/download.h"
 #include "format/model_files.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
@@ -22,7 +24,12 @@ ShardHeader ReadHeader(const std::filesystem::path& path) {
     throw Error(ErrorCode::kBadModel, path.string() + ": expected less than 2^48 bytes, found " +
                                           std::to_string(file.size()));
   }
-  return {path, file.size(), ReadSafetensors(file)};
+  std::vector<SafetensorsEntry> entries = ReadSafetensors(file);
+  if (IsUnwritten(file)) {
+    throw Error(ErrorCode::kBadModel,
+                path.string() + " is not written to its end; let its download finish");
+  }
+  return {path, file.size(), std::move(entries)};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "format/container.h"
+#include "format/download.h"
 #include "format/model_files.h"
 #include "format/safetensors.h"
 #include "format/shard_headers.h"
@@ -74,7 +75,7 @@ class TensorStore::Builder {
       : names_(config), store_(config), found_(names_.size(), false) {}
 
   TensorStore Build(const std::filesystem::path& dir) {
-    const WeightIndex index = LoadIndex(dir);
+    const WeightIndex index = LoadWeightIndex(dir, names_);
     std::vector<std::filesystem::path> paths;
     for (const std::string& shard : index.text_shards) paths.push_back(dir / shard);
     ThreadPool pool(std::min(kMaxHeaderThreads, UsablePhysicalCores()));
@@ -82,7 +83,7 @@ class TensorStore::Builder {
     for (size_t first = 0; first < paths.size(); first += pool.num_threads()) {
       const size_t count = std::min(pool.num_threads(), paths.size() - first);
       for (const ShardHeader& header :
-           ReadShardHeaders(std::span(paths).subspan(first, count), pool)) {
+           ReadHeaders(std::span(paths).subspan(first, count), dir, index, pool)) {
         AddShard(header, index);
       }
     }
@@ -91,18 +92,18 @@ class TensorStore::Builder {
   }
 
  private:
-  // A checkpoint of one file has no index; then that file holds all.
-  WeightIndex LoadIndex(const std::filesystem::path& dir) const {
-    if (FileExists(dir / kIndexFile)) return ReadWeightIndex(dir / kIndexFile, names_);
-    if (!FileExists(dir / kSingleShardFile)) {
-      throw Error(ErrorCode::kBadModel, dir.string() + ": expected " + kIndexFile + " or " +
-                                            kSingleShardFile +
-                                            ", found neither; download the model again");
+  // A download that is not complete is described as a whole.
+  static std::vector<ShardHeader> ReadHeaders(std::span<const std::filesystem::path> paths,
+                                              const std::filesystem::path& dir,
+                                              const WeightIndex& index, ThreadPool& pool) {
+    try {
+      return ReadShardHeaders(paths, pool);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kBadModel) {
+        RequireComplete(dir, ExamineDownload(dir, index.shards));
+      }
+      throw;
     }
-    WeightIndex index;
-    index.text_shards = {kSingleShardFile};
-    index.shard_of.assign(names_.size(), 0);
-    return index;
   }
 
   void AddShard(const ShardHeader& header, const WeightIndex& index) {
@@ -241,10 +242,10 @@ TensorStore::IndexReport TensorStore::CheckIndex(const std::filesystem::path& di
                                                  const ModelConfig& config) {
   CheckModelDirectory(dir);
   const TensorNames names(config);
-  const WeightIndex index = ReadWeightIndex(dir / kIndexFile, names);
+  WeightIndex index = LoadWeightIndex(dir, names);
   return {.num_tensors = index.num_tensors,
           .num_text_tensors = names.size(),
-          .num_shards = index.num_shards,
+          .shards = std::move(index.shards),
           .total_size = index.total_size};
 }
 

@@ -111,14 +111,14 @@ class TensorStore {
 
   /// What an index says of itself (`inspect` on a model that is not downloaded).
   struct IndexReport {
-    size_t num_tensors = 0;       // entries in the index
-    size_t num_text_tensors = 0;  // of them, tensors of the text model, each one expected
-    size_t num_shards = 0;
-    uint64_t total_size = 0;  // as the index states it; 0 where it does not
+    size_t num_tensors = 0;           // entries in the index
+    size_t num_text_tensors = 0;      // of them, tensors of the text model, each one expected
+    std::vector<std::string> shards;  // by name
+    uint64_t total_size = 0;          // as the index states it; 0 where it does not
   };
   /// Resolves `dir`/model.safetensors.index.json alone against `config`: every expected tensor is
-  /// named once, and no unknown one. Needs no shard. Reads the text in pieces: K3's 60 MB of index
-  /// cost a few MB of memory.
+  /// named once, and no unknown one. Without an index, one shard holds all. Needs no shard. Reads
+  /// the text in pieces: K3's 60 MB of index cost a few MB of memory.
   static IndexReport CheckIndex(const std::filesystem::path& dir, const ModelConfig& config);
 
  private:

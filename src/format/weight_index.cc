@@ -1,5 +1,7 @@
 #include "format/weight_index.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <map>
 #include <set>
@@ -8,7 +10,9 @@
 
 #include "base/error.h"
 #include "format/json_events.h"
+#include "format/model_files.h"
 #include "io/file.h"
+#include "io/foreign_file.h"
 
 namespace thimble {
 namespace {
@@ -63,7 +67,7 @@ class IndexHandler : public JsonHandler {
              "', which config.json calls for, is not named; the two files must be of one model");
       }
     }
-    index_.num_shards = shards_.size();
+    for (const auto& [name, id] : shards_) index_.shards.push_back(name);
     return std::move(index_);
   }
 
@@ -138,6 +142,7 @@ class IndexHandler : public JsonHandler {
 
 WeightIndex ReadWeightIndex(const std::filesystem::path& path, const TensorNames& names) {
   const File file = File::Open(path);
+  RefuseForeign(file);
   const std::string source = path.string();
   if (file.size() > kMaxIndexBytes) {
     throw Error(ErrorCode::kBadModel, source + ": expected an index of at most 1 GiB, found " +
@@ -146,6 +151,20 @@ WeightIndex ReadWeightIndex(const std::filesystem::path& path, const TensorNames
   IndexHandler handler(source, names);
   ParseJson(file, handler);
   return handler.Take();
+}
+
+WeightIndex LoadWeightIndex(const std::filesystem::path& dir, const TensorNames& names) {
+  if (FileExists(dir / kIndexFile)) return ReadWeightIndex(dir / kIndexFile, names);
+  if (!FileExists(dir / kSingleShardFile)) {
+    throw Error(ErrorCode::kBadModel,
+                fmt::format("{}: expected {} or {}, found neither; {}", dir.string(), kIndexFile,
+                            kSingleShardFile, MissingFilesRemedy(dir)));
+  }
+  WeightIndex index;
+  index.text_shards = {kSingleShardFile};
+  index.shards = index.text_shards;
+  index.shard_of.assign(names.size(), 0);
+  return index;
 }
 
 }  // namespace thimble

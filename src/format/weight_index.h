@@ -14,8 +14,8 @@ namespace thimble {
 struct WeightIndex {
   std::vector<std::string> text_shards;  // names of the shards that hold such tensors
   std::vector<uint16_t> shard_of;        // [slot of TensorNames] -> index into text_shards
+  std::vector<std::string> shards;       // of all tensors, by name
   size_t num_tensors = 0;                // entries, ignored ones included
-  size_t num_shards = 0;                 // distinct shards, likewise
   uint64_t total_size = 0;               // metadata.total_size, 0 where absent
 };
 
@@ -24,5 +24,8 @@ struct WeightIndex {
 /// ignore. Shards are plain file names: an index cannot point outside its directory. Memory: two
 /// bytes a tensor and the names to ignore, since the text is read in pieces.
 WeightIndex ReadWeightIndex(const std::filesystem::path& path, const TensorNames& names);
+
+/// The index of a checkpoint's directory. One of a single file has none; then that file holds all.
+WeightIndex LoadWeightIndex(const std::filesystem::path& dir, const TensorNames& names);
 
 }  // namespace thimble

@@ -39,22 +39,44 @@ constexpr size_t kMaxReadBytes = size_t{1} << 30;
               fmt::format("cannot open {}: {}{}", path.string(), std::strerror(error), cause));
 }
 
-// The descriptor, or a negative errno.
+const char* NameOfKind(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+void RequireRegular(const std::filesystem::path& path, mode_t mode) {
+  if (S_ISREG(mode)) return;
+  FailOpen(path, fmt::format("expected a regular file, found {}", NameOfKind(mode)));
+}
+
+// The descriptor, or a negative errno. Only regular files are opened: opening a pipe would wait for
+// its writer, and opening a device may do something to it.
 int OpenDescriptor(const std::filesystem::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return -errno;
+  RequireRegular(path, status.st_mode);
+  // O_NONBLOCK: the path may have become a pipe since.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
   return descriptor < 0 ? -errno : descriptor;
 }
 
 // The size of an open regular file; closes any other.
 uint64_t SizeOf(const std::filesystem::path& path, int descriptor) {
   struct stat status = {};
-  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
-  if (error == 0 && S_ISREG(status.st_mode)) return static_cast<uint64_t>(status.st_size);
-  ::close(descriptor);
-  if (error != 0) FailOpen(path, error);
-  const char* const found =
-      S_ISDIR(status.st_mode) ? "it is a directory, expected a file" : "it is not a regular file";
-  FailOpen(path, std::string(found));
+  if (::fstat(descriptor, &status) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    FailOpen(path, error);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    RequireRegular(path, status.st_mode);
+  }
+  // io_uring would give up reads that have to wait for the drive.
+  ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  return static_cast<uint64_t>(status.st_size);
 }
 
 }  // namespace

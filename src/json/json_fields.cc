@@ -38,15 +38,18 @@ JsonFields::JsonFields(const JsonValue& object, JsonOrigin origin, std::string p
     : object_(&object), origin_(std::move(origin)), prefix_(std::move(prefix)) {}
 
 void JsonFields::Fail(std::string_view key, std::string_view expected) const {
+  Fail(key, expected, "check that the file belongs to this model, or download it again");
+}
+
+void JsonFields::Fail(std::string_view key, std::string_view expected,
+                      std::string_view remedy) const {
   const std::string found = Shown(Find(key));
   if (origin_.source.empty()) {
     throw Error(origin_.code,
                 fmt::format("{}{}: expected {}, found {}", prefix_, key, expected, found));
   }
-  throw Error(origin_.code,
-              fmt::format("{}: field '{}{}': expected {}, found {}; check that the file belongs to "
-                          "this model, or download it again",
-                          origin_.source, prefix_, key, expected, found));
+  throw Error(origin_.code, fmt::format("{}: field '{}{}': expected {}, found {}; {}",
+                                        origin_.source, prefix_, key, expected, found, remedy));
 }
 
 void JsonFields::Check(bool holds, std::string_view key, std::string_view expected) const {

@@ -68,6 +68,9 @@ class JsonFields {
   /// Fails unless `holds`; `expected` completes "expected ...", found is the field's value.
   void Check(bool holds, std::string_view key, std::string_view expected) const;
   [[noreturn]] void Fail(std::string_view key, std::string_view expected) const;
+  /// The same with a remedy of its own, for what is sound and not supported.
+  [[noreturn]] void Fail(std::string_view key, std::string_view expected,
+                         std::string_view remedy) const;
 
  private:
   const JsonValue& Require(bool fits, std::string_view key, std::string_view expected) const;

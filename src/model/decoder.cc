@@ -208,6 +208,21 @@ void Decoder::WriteLogits(std::span<const SweepItem> items, const SweepTokens& t
     }
     first += block->rows;
   }
+  CheckLogits(items);
+}
+
+// The states were finite, so that the fault lies behind them.
+void Decoder::CheckLogits(std::span<const SweepItem> items) const {
+  for (const SweepItem& item : items) {
+    for (size_t row = 0; row < NumLogitRows(item); ++row) {
+      const float* logits = item.logits + row * config_.vocab_size;
+      if (executor_.kernels().all_finite(logits, config_.vocab_size)) continue;
+      throw Error(ErrorCode::kRuntime,
+                  "the output head (lm_head.weight) or the norm before it gave logits that are not "
+                  "finite: its weights are damaged; compare the files with their published "
+                  "checksums");
+    }
+  }
 }
 
 }  // namespace thimble

@@ -88,6 +88,7 @@ class Decoder {
   void RunLayer(size_t layer, const SweepTokens& tokens);
   void Normalise(const float* mix, const float* norm, size_t token, size_t row);
   void CheckFinite(size_t layer, size_t num_tokens) const;
+  void CheckLogits(std::span<const SweepItem> items) const;
   void WriteLogits(std::span<const SweepItem> items, const SweepTokens& tokens);
 
   const ModelConfig& config_;

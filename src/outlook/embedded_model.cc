@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "format/model_files.h"
 
 namespace thimble {
 namespace {
@@ -26,7 +27,7 @@ std::filesystem::path ProgramPath(const SystemTree& tree) {
 }  // namespace
 
 std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given, const SystemTree& tree) {
-  if (!given.empty()) return given;
+  if (!given.empty()) return ResolveModelDirectory(given);
   const auto program = ProgramPath(tree);
   if (program.empty()) {
     throw Error(ErrorCode::kBadModel,

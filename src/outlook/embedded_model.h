@@ -6,8 +6,8 @@
 
 namespace thimble {
 
-/// The directory to open: what was given, or the embedded model. Error(kBadModel) where that is not
-/// installed.
+/// The directory to open: what was given, of a cache the snapshot in it, or the embedded model.
+/// Error(kBadModel) where that is not installed.
 std::filesystem::path ModelOrEmbedded(const std::filesystem::path& given,
                                       const SystemTree& tree = {});
 

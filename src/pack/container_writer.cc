@@ -16,6 +16,7 @@
 #include "format/checksum.h"
 #include "format/model_files.h"
 #include "io/file.h"
+#include "io/foreign_file.h"
 #include "memory/buffer.h"
 #include "memory/memory_budget.h"
 #include "pack/extent_encoder.h"
@@ -37,6 +38,37 @@ void MakeDirectory(const std::filesystem::path& dir) {
   throw Error(ErrorCode::kRuntime, "cannot make the directory " + dir.string() + ": " +
                                        error.message() + "; choose another one with -o");
 }
+
+// Removes the directories it made, unless the work in them began: what is refused leaves nothing.
+class MadeDirectories {
+ public:
+  MadeDirectories() = default;
+  MadeDirectories(const MadeDirectories&) = delete;
+  MadeDirectories& operator=(const MadeDirectories&) = delete;
+  ~MadeDirectories() {
+    // The innermost first; one in which something lies stays.
+    for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
+      std::error_code ignored;
+      std::filesystem::remove(*made, ignored);
+    }
+  }
+
+  void Make(const std::filesystem::path& dir) {
+    std::vector<std::filesystem::path> missing;
+    std::error_code error;
+    for (auto at = dir.lexically_normal(); !at.empty() && !std::filesystem::exists(at, error);
+         at = at.parent_path()) {
+      if (at.has_filename()) missing.push_back(at);
+    }
+    made_.insert(made_.end(), missing.rbegin(), missing.rend());
+    MakeDirectory(dir);
+  }
+
+  void Keep() { made_.clear(); }
+
+ private:
+  std::vector<std::filesystem::path> made_;
+};
 
 // A journal that was being started when the process died is no content.
 bool IsEmptyDirectory(const std::filesystem::path& dir) {
@@ -140,7 +172,9 @@ class Writer {
 
  private:
   WriteOutcome WriteAll(const std::vector<SmallFile>& small_files) {
-    MakeDirectories();
+    MadeDirectories made;
+    made.Make(dir_);
+    for (const std::string& extra : ExtraDirectories()) made.Make(extra);
     if (IsContainer(dir_)) return CheckSame();
     const bool is_new = !FileExists(dir_ / kJournalFile);
     if (is_new) {
@@ -149,6 +183,7 @@ class Writer {
       CheckRoom();
     }
     journal_.emplace(dir_ / kJournalFile, identity_, layout_.extents.size());
+    made.Keep();
     for (size_t file = 0; file < layout_.manifest.files.size(); ++file) Place(file);
     Step();
     if (!is_new) CheckRoom();
@@ -193,14 +228,9 @@ class Writer {
     total_ -= 2 * (was - size);
   }
 
-  void MakeDirectories() const {
-    MakeDirectory(dir_);
-    for (const std::string& extra : ExtraDirectories()) MakeDirectory(extra);
-  }
-
   WriteOutcome CheckSame() {
     const std::filesystem::path path = dir_ / kManifestFile;
-    ContainerManifest found = ParseManifest(ReadTextFile(path, kMaxManifestBytes), path.string());
+    ContainerManifest found = ParseManifest(ReadModelText(path, kMaxManifestBytes), path.string());
     // What only the finished container knows.
     layout_.manifest.table_checksum = found.table_checksum;
     if (found.lossy.size() == layout_.manifest.lossy.size()) {

@@ -17,6 +17,7 @@
 #include "io/file.h"
 #include "pack/model_source.h"
 #include "pack/quantizing_source.h"
+#include "pack/verify.h"
 
 namespace thimble {
 namespace {
@@ -161,6 +162,9 @@ PackResult PackModel(const std::filesystem::path& model,
   layout_options.code = !options.raw;
   const ModelConfig stored = options.mxfp4_experts ? QuantizeExperts(model, &small_files) : config;
   ContainerLayout layout = LayOutContainer(stored, layout_options);
+  // One that goes on was checked when it began.
+  const bool is_new = !FileExists(directories[0] / kJournalFile) && !IsContainer(directories[0]);
+  if (!check && is_new) CheckPublishedHashes(model, store, observer);
   ModelSource given(config, store, check ? &*check : nullptr);
   QuantizingSource source(stored, layout.manifest, options, given);
   return WriteContainer(directories[0], std::move(layout), small_files, source, options, observer);

@@ -15,9 +15,10 @@ namespace thimble {
 /// for several layers or experts is stored once again.
 ///
 /// What WriteContainer says holds. Error(kBadModel) where the model is damaged: of a container,
-/// where an extent has not its checksum. Error(kUsage) where a directory is that of the model or
-/// inside it, and where something is to be quantised that is already. Where experts are quantised,
-/// the container's config.json says that they are MXFP4.
+/// where an extent has not its checksum; of a checkpoint, where a shard has not its published hash,
+/// which is checked before anything is written. Error(kUsage) where a directory is that of the
+/// model or inside it, and where something is to be quantised that is already. Where experts are
+/// quantised, the container's config.json says that they are MXFP4.
 PackResult PackModel(const std::filesystem::path& model,
                      const std::vector<std::filesystem::path>& directories,
                      const WriteOptions& options, PackObserver* observer);

@@ -1,8 +1,10 @@
 #include "pack/verify.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/byte_size.h"
@@ -10,6 +12,8 @@
 #include "codec/coded_scales.h"
 #include "format/checksum.h"
 #include "format/container.h"
+#include "format/model_files.h"
+#include "format/published_hash.h"
 #include "format/tensor_store.h"
 #include "io/file.h"
 #include "memory/buffer.h"
@@ -162,23 +166,74 @@ void CheckScales(const std::vector<ScaleRange>& ranges, const File& file, uint64
   }
 }
 
-VerifyReport VerifyCheckpoint(const ModelConfig& config, const TensorStore& store,
-                              PackObserver* observer) {
+// Compares a file that is read front to back with its published hash.
+class HashCheck {
+ public:
+  explicit HashCheck(const File& file) : path_(file.path()), hash_(FindPublishedHash(path_)) {
+    if (hash_) hasher_.emplace(hash_->kind, file.size());
+  }
+
+  bool has_hash() const { return hash_.has_value(); }
+  void Update(std::span<const std::byte> bytes) {
+    if (hasher_) hasher_->Update(bytes);
+  }
+  // What is wrong, once all of the file came; empty where it is right.
+  std::string Finish() {
+    if (!hasher_) return {};
+    const std::string found = hasher_->Finish();
+    if (found == hash_->hex) return {};
+    const bool is_sha256 = hash_->kind == PublishedHash::Kind::kSha256;
+    return fmt::format("{}: expected the {} {}, as published, found {}", path_.string(),
+                       is_sha256 ? "SHA-256" : "git hash", hash_->hex, found);
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::optional<PublishedHash> hash_;
+  std::optional<FileHasher> hasher_;
+};
+
+// Files beside the weights that have a published hash.
+void VerifySmallFiles(const std::filesystem::path& dir, Scanner* scanner) {
+  for (const char* name : {kConfigFile, kGenerationConfigFile, kIndexFile, "tiktoken.model",
+                           "tokenizer_config.json"}) {
+    if (!FileExists(dir / name)) continue;
+    const File file = File::Open(dir / name);
+    HashCheck check(file);
+    if (!check.has_hash()) continue;
+    scanner->Scan(file, 0, file.size(), [&](uint64_t, auto bytes) { check.Update(bytes); });
+    const std::string damage = check.Finish();
+    if (!damage.empty()) scanner->AddDamage(damage);
+  }
+}
+
+uint64_t TotalBytes(const TensorStore& store) {
   uint64_t total = 0;
   for (const ShardFile& shard : store.files()) total += shard.size;
-  Scanner scanner(total, observer);
+  return total;
+}
+
+VerifyReport VerifyCheckpoint(const std::filesystem::path& dir, const ModelConfig& config,
+                              const TensorStore& store, PackObserver* observer) {
+  Scanner scanner(TotalBytes(store), observer);
   const auto scales = FindScales(config, store);
   for (size_t i = 0; i < store.files().size(); ++i) {
     const File file = OpenUncached(store.files()[i].path);
+    HashCheck check(file);
+    scanner.report().num_hashed += check.has_hash() ? 1 : 0;
     try {
       scanner.Scan(file, 0, file.size(), [&](uint64_t offset, auto bytes) {
+        check.Update(bytes);
         CheckScales(scales[i], file, offset, bytes, &scanner);
       });
+      const std::string damage = check.Finish();
+      if (!damage.empty()) scanner.AddDamage(damage);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kRuntime) throw;
       scanner.AddDamage(error.what());
     }
   }
+  VerifySmallFiles(dir, &scanner);
   scanner.report().num_checked = store.files().size();
   return std::move(scanner.report());
 }
@@ -188,7 +243,23 @@ VerifyReport VerifyCheckpoint(const ModelConfig& config, const TensorStore& stor
 VerifyReport VerifyModel(const std::filesystem::path& dir, PackObserver* observer) {
   const ModelConfig config = ReadModelConfig(dir);
   if (IsContainer(dir)) return VerifyContainer(OpenContainer(dir, config), observer);
-  return VerifyCheckpoint(config, TensorStore::Open(dir, config), observer);
+  return VerifyCheckpoint(dir, config, TensorStore::Open(dir, config), observer);
+}
+
+void CheckPublishedHashes(const std::filesystem::path& dir, const TensorStore& store,
+                          PackObserver* observer) {
+  Scanner scanner(TotalBytes(store), observer);
+  for (const ShardFile& shard : store.files()) {
+    const File file = OpenUncached(shard.path);
+    HashCheck check(file);
+    if (!check.has_hash()) continue;
+    scanner.Scan(file, 0, file.size(), [&](uint64_t, auto bytes) { check.Update(bytes); });
+    const std::string damage = check.Finish();
+    if (!damage.empty()) {
+      throw Error(ErrorCode::kBadModel,
+                  fmt::format("{}; {} is damaged: download that file again", damage, dir.string()));
+    }
+  }
 }
 
 }  // namespace thimble

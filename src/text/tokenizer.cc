@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -7,7 +9,7 @@
 
 #include "base/error.h"
 #include "format/config_json.h"
-#include "io/file.h"
+#include "io/foreign_file.h"
 #include "json/json_fields.h"
 #include "text/piece_merger.h"
 #include "text/pretokenizer.h"
@@ -147,12 +149,13 @@ class TokenizerEncoder {
   std::vector<TokenId>* ids_;
 };
 
-Tokenizer Tokenizer::Load(const std::filesystem::path& dir) {
-  const std::string ranks = ReadTextFile(dir / kRankFile, kMaxTokenizerBytes);
-  TokenizerFiles files{.ranks = ranks, .config = std::nullopt, .directory = dir.string()};
+Tokenizer Tokenizer::Load(const std::filesystem::path& dir, std::optional<size_t> vocab_size) {
+  const std::string ranks = ReadModelText(dir / kRankFile, kMaxTokenizerBytes);
+  TokenizerFiles files{
+      .ranks = ranks, .config = std::nullopt, .directory = dir.string(), .vocab_size = vocab_size};
   std::string config;
   if (std::filesystem::exists(dir / kTokenizerConfig)) {
-    config = ReadTextFile(dir / kTokenizerConfig, kMaxTokenizerBytes);
+    config = ReadModelText(dir / kTokenizerConfig, kMaxTokenizerBytes);
     files.config = config;
   }
   return Parse(files);
@@ -162,9 +165,23 @@ Tokenizer Tokenizer::Parse(const TokenizerFiles& files) {
   Tokenizer tokenizer;
   tokenizer.directory_ = files.directory;
   tokenizer.ranks_ = ParseRankFile(files.ranks, PathIn(files.directory, kRankFile));
+  // Before the names: with too few ranks, they would all seem wrong.
+  if (files.vocab_size) tokenizer.CheckVocabulary(*files.vocab_size);
   tokenizer.NameSlots(files);
   tokenizer.IndexSpellings();
   return tokenizer;
+}
+
+void Tokenizer::CheckVocabulary(size_t expected) const {
+  if (vocab_size() == expected) return;
+  throw Error(
+      ErrorCode::kBadModel,
+      fmt::format("{}: expected {} ids (vocab_size of config.json), found {}: {} ranks and {} "
+                  "reserved; {}",
+                  PathIn(directory_, kRankFile), expected, vocab_size(), num_ranks(), kNumReserved,
+                  vocab_size() < expected
+                      ? "the file is cut short, or of another model: download it again"
+                      : "the file is of another model: take the one of this model"));
 }
 
 void Tokenizer::NameSlots(const TokenizerFiles& files) {

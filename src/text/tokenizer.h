@@ -19,6 +19,7 @@ struct TokenizerFiles {
   std::string_view ranks;                  // tiktoken.model
   std::optional<std::string_view> config;  // tokenizer_config.json
   std::string directory;                   // where they came from, for messages
+  std::optional<size_t> vocab_size = {};   // of the model; absent: any
 };
 
 /// Kimi's tokenizer: text to ids and back.
@@ -33,9 +34,10 @@ class Tokenizer {
   static constexpr TokenId kNumReserved = 256;
 
   /// Reads `tiktoken.model` in `dir` and, if it is there, `tokenizer_config.json`. Throws
-  /// Error(kBadModel) where a file is missing or malformed (see ParseRankFile). About 20 ms for
-  /// 163,584 ranks.
-  static Tokenizer Load(const std::filesystem::path& dir);
+  /// Error(kBadModel) where a file is missing or malformed (see ParseRankFile), or where the
+  /// vocabulary has not `vocab_size` ids. About 20 ms for 163,584 ranks.
+  static Tokenizer Load(const std::filesystem::path& dir,
+                        std::optional<size_t> vocab_size = std::nullopt);
 
   /// The same from memory. Borrows nothing.
   static Tokenizer Parse(const TokenizerFiles& files);
@@ -98,6 +100,7 @@ class Tokenizer {
 
   Tokenizer() = default;
 
+  void CheckVocabulary(size_t expected) const;
   void NameSlots(const TokenizerFiles& files);
   void IndexSpellings();
 

@@ -159,6 +159,7 @@ TEST(ModelConfigTest, NamesTheBadFieldOfAKimiK3Config) {
       {"/tie_word_embeddings", true, "tie_word_embeddings"},
       {"/num_nextn_predict_layers", 1, "num_nextn_predict_layers"},
       {"/quantization_config/format", "nvfp4-pack-quantized", "quantization_config.format"},
+      {"/quantization_config/quant_method", "gptq", "quantization_config.quant_method"},
       {"/quantization_config/config_groups", json::object(), "config_groups"},
       {"/quantization_config/config_groups/group_0/weights/num_bits", 8,
        "group_0.weights.num_bits"},
@@ -170,6 +171,19 @@ TEST(ModelConfigTest, NamesTheBadFieldOfAKimiK3Config) {
       {"/bos_token_id", 1, "bos_token_id"},
   };
   for (const BadField& edit : edits) ExpectNamed(CheckpointBuilder::KimiK3(), edit);
+}
+
+// Other methods have no format, and nothing to download again.
+TEST(ModelConfigTest, NamesAQuantizationThatIsNotSupported) {
+  for (const char* method : {"gptq", "awq", "fp8", "bitsandbytes", "mxfp4"}) {
+    CheckpointBuilder builder = CheckpointBuilder::KimiK3();
+    builder.text_config()["quantization_config"] = {{"quant_method", method}, {"bits", 4}};
+    const std::string message = ExpectBadModel(
+        {"quantization_config.quant_method", "\"compressed-tensors\"", "mxfp4-pack-quantized",
+         "found \"" + std::string(method) + "\"", "not supported"},
+        [&] { ParseModelConfig(builder.config().dump(), "config.json"); });
+    EXPECT_THAT(message, testing::Not(testing::HasSubstr("download it again")));
+  }
 }
 
 TEST(ModelConfigTest, ChecksThatTheChosenGroupsHoldTheChosenExperts) {

@@ -38,7 +38,7 @@ TEST(RealIndexTest, ResolvesKimiK3InAFewTimesItsText) {
   const uint64_t peak = PeakResidentBytes();
   EXPECT_EQ(report.num_tensors, 497'220U);
   EXPECT_EQ(report.num_text_tensors, 497'052U);
-  EXPECT_EQ(report.num_shards, 96U);
+  EXPECT_EQ(report.shards.size(), 96U);
   EXPECT_EQ(report.total_size, 1'560'860'324'864U);
   EXPECT_GT(peak, 0U);
   if (!kSanitized) {

@@ -49,7 +49,8 @@ TEST_F(FileTest, FailsWhereTheFileWasShortenedAfterOpening) {
 TEST_F(FileTest, NamesWhatCannotBeOpened) {
   ExpectBadModel({(dir_ / "none").string(), "No such file"}, [&] { File::Open(dir_ / "none"); });
   ExpectBadModel({dir_.path().string(), "directory"}, [&] { File::Open(dir_.path()); });
-  ExpectBadModel({"/dev/null", "not a regular file"}, [] { File::Open("/dev/null"); });
+  ExpectBadModel({"/dev/null", "expected a regular file, found a device"},
+                 [] { File::Open("/dev/null"); });
 }
 
 TEST_F(FileTest, NamesAFileThatMayNotBeRead) {

@@ -263,6 +263,18 @@ TEST_P(DecoderTest, NumbersThatAreNotFiniteAreReportedWithTheirLayer) {
   ExpectError(ErrorCode::kRuntime, {"layer 1", "not finite"}, [&] { bench.Logits(tokens_, 4); });
 }
 
+TEST_P(DecoderTest, LogitsThatAreNotFiniteAreReported) {
+  CheckpointBuilder builder = GetParam() == Architecture::kKimiK3 ? CheckpointBuilder::KimiK3()
+                                                                  : CheckpointBuilder::KimiLinear();
+  const std::string prefix = GetParam() == Architecture::kKimiK3 ? "language_model." : "";
+  std::string& bytes = builder.FindTensor(prefix + "lm_head.weight").bytes;
+  bytes.replace(bytes.size() - 2, 2, "\xc0\x7f");  // 0x7fc0 is a NaN in bfloat16
+  const Model damaged(builder);
+  Bench bench(damaged);
+  ExpectError(ErrorCode::kRuntime, {"lm_head.weight", "not finite"},
+              [&] { bench.Logits(tokens_, 4); });
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, DecoderTest,
                          ::testing::Values(Architecture::kKimiK3, Architecture::kKimiLinear),
                          [](const auto& test) {

@@ -301,7 +301,7 @@ TEST_F(PackTest, TooLittleRoomIsRefusedBeforeAnythingIsWritten) {
   options.free_disk_bytes = [](const auto&) { return uint64_t{1'000'000}; };
   ExpectError(ErrorCode::kRuntime, {packed().string(), "1.00 MB free", "needed"},
               [&] { Pack(options); });
-  EXPECT_TRUE(std::filesystem::is_empty(packed()));
+  EXPECT_FALSE(std::filesystem::exists(packed()));
 }
 
 TEST_F(PackTest, AFullDriveIsOneErrorAndThePackGoesOnLater) {

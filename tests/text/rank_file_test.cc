@@ -90,6 +90,13 @@ TEST(RankFileTest, RefusesAFileWithoutAllBytes) {
   }
 }
 
+TEST(RankFileTest, SaysWhereTheFileIsCut) {
+  EXPECT_THAT(
+      MessageFor("YWI= 256\nYWJj 2"),
+      HasSubstr("ranks:258: expected rank 257, found \"2\"; the file ends within this line"));
+  EXPECT_THAT(MessageFor("YWI= 256\nYW"), HasSubstr("the file ends within this line"));
+}
+
 TEST(RankFileTest, ShowsOnlyPrintableText) {
   EXPECT_THAT(MessageFor("\x01\xff" + std::string(100, 'x')),
               HasSubstr("\"??" + std::string(38, 'x') + "...\""));

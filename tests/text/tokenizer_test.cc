@@ -234,6 +234,22 @@ TEST(TokenizerConfigTest, RefusesWhatItCannotUse) {
               HasSubstr("found \"x\" for ids 263 and 270"));
 }
 
+// A rank file that is cut between lines made the names seem wrong.
+TEST(TokenizerConfigTest, AShortRankFileIsBlamedBeforeTheNames) {
+  const std::string ranks = SmallRankFile({"ab"});
+  try {
+    Tokenizer::Parse({.ranks = ranks,
+                      .config = R"({"added_tokens_decoder": {"600": {"content": "x"}}})",
+                      .directory = "small",
+                      .vocab_size = 1000});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("small/tiktoken.model: expected 1000 ids"));
+    EXPECT_THAT(error.what(), HasSubstr("found 513: 257 ranks and 256 reserved"));
+    EXPECT_THAT(error.what(), HasSubstr("cut short"));
+  }
+}
+
 class TokenizerLoadTest : public testing::Test {
  protected:
   void SetUp() override {
