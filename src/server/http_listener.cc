@@ -108,6 +108,16 @@ class ListeningSockets {
   std::list<tcp::acceptor> acceptors_;
 };
 
+// Boost's exceptions are not std::system_error, from which main explains the limit that was met.
+template <typename F>
+auto WithStandardErrors(F f) {
+  try {
+    return f();
+  } catch (const boost::system::system_error& error) {
+    throw std::system_error(error.code(), "cannot start the server");
+  }
+}
+
 }  // namespace
 
 class HttpListener::Impl {
@@ -242,19 +252,15 @@ class HttpListener::Impl {
   std::vector<std::thread> threads_;  // that of io_ first
 };
 
-// Boost's exceptions are no std::system_error, by which the program explains a limit that was met.
-HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler) try
-    : impl_(std::make_unique<Impl>(options, handler)) {
-} catch (const boost::system::system_error& error) {
-  throw std::system_error(error.code(), "cannot start the server");
-}
+HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)
+    : impl_(WithStandardErrors([&] { return std::make_unique<Impl>(options, handler); })) {}
 HttpListener::~HttpListener() { impl_->Stop(); }
-int HttpListener::Start() try {
-  return impl_->Start();
-} catch (const boost::system::system_error& error) {
-  throw std::system_error(error.code(), "cannot start the server");
+int HttpListener::Start() {
+  return WithStandardErrors([&] { return impl_->Start(); });
 }
-void HttpListener::CheckAddress(const ListenerOptions& options) { Impl::CheckAddress(options); }
+void HttpListener::CheckAddress(const ListenerOptions& options) {
+  WithStandardErrors([&] { Impl::CheckAddress(options); });
+}
 void HttpListener::Stop() { impl_->Stop(); }
 size_t HttpListener::num_connections() const { return impl_->num_connections(); }
 

@@ -1,6 +1,11 @@
 #include "terminal/interrupt.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
 
 #include "io/output_file.h"
 
@@ -9,13 +14,28 @@ namespace {
 
 volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t ending = 0;
+volatile std::sig_atomic_t descriptor = -1;
 
-void OnInterrupt(int) { interrupts = interrupts + 1; }
+// Any thread may run a handler, so the one that waits for input is woken by a descriptor.
+void Wake() {
+  const int error = errno;
+  const uint64_t one = 1;
+  if (descriptor >= 0 && ::write(descriptor, &one, sizeof(one)) < 0) {
+    // It holds more signals than anybody counts.
+  }
+  errno = error;
+}
+
+void OnInterrupt(int) {
+  interrupts = interrupts + 1;
+  Wake();
+}
 
 // Once is enough: a lost connection comes twice, from the kernel and from the shell.
 void OnEnd(int) {
   if (interrupts == 0) interrupts = 1;
   ending = 1;
+  Wake();
 }
 
 // The second signal of a kind ends the process, as it would have done by itself.
@@ -49,8 +69,16 @@ void CatchInterrupts() {
 }
 
 void CountInterrupts() {
+  if (descriptor < 0) descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   Catch(SIGINT, OnInterrupt);
   for (const int signal : {SIGTERM, SIGHUP}) Catch(signal, OnEnd);
+}
+
+int InterruptDescriptor() { return descriptor; }
+
+void DrainInterrupts() {
+  uint64_t count = 0;
+  if (descriptor >= 0 && ::read(descriptor, &count, sizeof(count)) < 0) return;  // none came
 }
 
 int NumInterrupts() { return interrupts; }

@@ -14,6 +14,12 @@ void CountInterrupts();
 int NumInterrupts();
 void ForgetInterrupts();
 
+/// A descriptor to poll for, which becomes readable when a signal is counted: a wait for input
+/// must not miss one that comes just before it. Where CountInterrupts catches them.
+int InterruptDescriptor();
+/// Makes it unreadable again.
+void DrainInterrupts();
+
 /// True once the user has asked to stop.
 bool Interrupted();
 /// True once SIGTERM or SIGHUP came, where CountInterrupts catches them.

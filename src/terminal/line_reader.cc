@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstring>
+#include <cwchar>
 #include <iostream>
 
 #include "base/error.h"
@@ -24,6 +27,27 @@ constexpr const char* kPasteOn = "\033[?2004h";
 constexpr const char* kPasteOff = "\033[?2004l";
 constexpr const char* kPasteBegins = "\033[200~";
 constexpr std::wstring_view kPasteEnds = L"\033[201~";
+
+// Reads one character for libedit. -1 with EINTR once a signal was counted.
+int ReadCharacter(EditLine*, wchar_t* character) {
+  std::mbstate_t state = {};
+  while (true) {
+    std::array<pollfd, 2> waits = {{{STDIN_FILENO, POLLIN, 0}, {InterruptDescriptor(), POLLIN, 0}}};
+    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return -1;
+    if (waits[1].revents != 0) {
+      errno = EINTR;
+      return -1;
+    }
+    if (waits[0].revents == 0) continue;
+    char byte = 0;
+    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    if (count <= 0) return static_cast<int>(count);
+    const size_t length = std::mbrtowc(character, &byte, 1, &state);
+    if (length <= 1) return 1;
+    // Neither whole nor the beginning of a character: passed over.
+    if (length == static_cast<size_t>(-1)) state = {};
+  }
+}
 
 // Reads a paste to its end and inserts it where the cursor is.
 unsigned char InsertPaste(EditLine* line, wint_t) {
@@ -69,6 +93,7 @@ struct LineReader::Editor {
     el_set(line, EL_CLIENTDATA, this);
     el_set(line, EL_PROMPT, &ShowPrompt);
     el_set(line, EL_EDITOR, "emacs");
+    el_set(line, EL_GETCFN, &ReadCharacter);
     el_set(line, EL_HIST, ::history, history);
     el_set(line, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(line, EL_ADDFN, "insert-paste", "Inserts a pasted text", &InsertPaste);
@@ -125,6 +150,7 @@ std::optional<std::string> LineReader::ReadLine(const std::string& prompt) {
 }
 
 std::optional<std::string> LineReader::ReadEdited(const std::string& prompt) {
+  DrainInterrupts();
   if (Ending()) return std::nullopt;
   editor_->prompt = prompt;
   el_resize(editor_->line);  // the window may have another size since the last line
