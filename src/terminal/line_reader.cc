@@ -24,6 +24,8 @@ constexpr int kHistorySize = 1000;
 constexpr const char* kQuotes = "\"\"\"";
 // The terminal puts marks around what is pasted while this mode is on.
 constexpr const char* kPasteOn = "\033[?2004h";
+// In a prompt, around what has no width.
+constexpr char kUnseen = '\1';
 constexpr const char* kPasteOff = "\033[?2004l";
 constexpr const char* kPasteBegins = "\033[200~";
 constexpr std::wstring_view kPasteEnds = L"\033[201~";
@@ -91,7 +93,7 @@ struct LineReader::Editor {
     ::history(history, &event, H_SETSIZE, kHistorySize);
     ::history(history, &event, H_SETUNIQUE, 1);
     el_set(line, EL_CLIENTDATA, this);
-    el_set(line, EL_PROMPT, &ShowPrompt);
+    el_set(line, EL_PROMPT_ESC, &ShowPrompt, kUnseen);
     el_set(line, EL_EDITOR, "emacs");
     el_set(line, EL_GETCFN, &ReadCharacter);
     el_set(line, EL_HIST, ::history, history);
@@ -152,9 +154,10 @@ std::optional<std::string> LineReader::ReadLine(const std::string& prompt) {
 std::optional<std::string> LineReader::ReadEdited(const std::string& prompt) {
   DrainInterrupts();
   if (Ending()) return std::nullopt;
-  editor_->prompt = prompt;
+  // In the prompt, since that is shown once the terminal is in libedit's mode: who answers it
+  // sooner would be read as if there were no editor.
+  editor_->prompt = fmt::format("{0}{1}{0}{2}", kUnseen, kPasteOn, prompt);
   el_resize(editor_->line);  // the window may have another size since the last line
-  editor_->Put(kPasteOn);
   int count = 0;
   errno = 0;
   const char* text = el_gets(editor_->line, &count);

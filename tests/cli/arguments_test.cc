@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Case {
   std::vector<std::string> outside;  // beside what is malformed
   std::string expected;
 };
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.command[0] << " " << one.option; }
 
 void ExpectRefused(const Case& one, const std::string& value) {
   std::vector<std::string> arguments = one.command;
