@@ -24,14 +24,12 @@ constexpr int kHistorySize = 1000;
 constexpr const char* kQuotes = "\"\"\"";
 // The terminal puts marks around what is pasted while this mode is on.
 constexpr const char* kPasteOn = "\033[?2004h";
-// In a prompt, around what has no width.
-constexpr char kUnseen = '\1';
 constexpr const char* kPasteOff = "\033[?2004l";
 constexpr const char* kPasteBegins = "\033[200~";
 constexpr std::wstring_view kPasteEnds = L"\033[201~";
 
-// Reads one character for libedit. -1 with EINTR once a signal was counted.
-int ReadCharacter(EditLine*, wchar_t* character) {
+// Reads one character. -1 with EINTR once a signal was counted.
+int NextCharacter(wchar_t* character) {
   std::mbstate_t state = {};
   while (true) {
     std::array<pollfd, 2> waits = {{{STDIN_FILENO, POLLIN, 0}, {InterruptDescriptor(), POLLIN, 0}}};
@@ -93,7 +91,7 @@ struct LineReader::Editor {
     ::history(history, &event, H_SETSIZE, kHistorySize);
     ::history(history, &event, H_SETUNIQUE, 1);
     el_set(line, EL_CLIENTDATA, this);
-    el_set(line, EL_PROMPT_ESC, &ShowPrompt, kUnseen);
+    el_set(line, EL_PROMPT, &ShowPrompt);
     el_set(line, EL_EDITOR, "emacs");
     el_set(line, EL_GETCFN, &ReadCharacter);
     el_set(line, EL_HIST, ::history, history);
@@ -120,16 +118,26 @@ struct LineReader::Editor {
     std::fputs(text, screen);
     std::fflush(screen);
   }
-  static char* ShowPrompt(EditLine* line) {
+  static Editor& Of(EditLine* line) {
     Editor* self = nullptr;
     el_get(line, EL_CLIENTDATA, &self);
-    return self->prompt.data();
+    return *self;
+  }
+  static char* ShowPrompt(EditLine* line) { return Of(line).prompt.data(); }
+  // libedit sets the terminal's mode only before it reads; marks of a paste make sense from then
+  // on.
+  static int ReadCharacter(EditLine* line, wchar_t* character) {
+    Editor& self = Of(line);
+    if (!self.ready) self.Put(kPasteOn);
+    self.ready = true;
+    return NextCharacter(character);
   }
 
   std::FILE* screen;
   History* history;
   EditLine* line;
   std::string prompt;
+  bool ready = false;  // the terminal is in libedit's mode, and marks pastes
 };
 
 LineReader::LineReader() {
@@ -154,9 +162,8 @@ std::optional<std::string> LineReader::ReadLine(const std::string& prompt) {
 std::optional<std::string> LineReader::ReadEdited(const std::string& prompt) {
   DrainInterrupts();
   if (Ending()) return std::nullopt;
-  // In the prompt, since that is shown once the terminal is in libedit's mode: who answers it
-  // sooner would be read as if there were no editor.
-  editor_->prompt = fmt::format("{0}{1}{0}{2}", kUnseen, kPasteOn, prompt);
+  editor_->prompt = prompt;
+  editor_->ready = false;
   el_resize(editor_->line);  // the window may have another size since the last line
   int count = 0;
   errno = 0;
