@@ -38,6 +38,7 @@ std::vector<size_t> Choose(std::vector<Cpu> cores, size_t count) {
   std::ranges::stable_sort(chosen, {}, &Cpu::number);
   std::ranges::stable_sort(chosen, {}, &Cpu::node);
   std::vector<size_t> numbers;
+  numbers.reserve(chosen.size());
   for (const Cpu& cpu : chosen) numbers.push_back(cpu.number);
   return numbers;
 }

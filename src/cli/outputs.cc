@@ -43,7 +43,7 @@ std::optional<std::filesystem::path> Rescue(
     const std::filesystem::path& named,
     const std::function<void(const std::filesystem::path&)>& save_elsewhere) {
   for (const std::filesystem::path& folder : RescueFolders()) {
-    const auto path = FreeName(folder, named);
+    std::optional<std::filesystem::path> path = FreeName(folder, named);
     if (!path) continue;
     try {
       save_elsewhere(*path);

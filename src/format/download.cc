@@ -106,6 +106,7 @@ std::string NextStep(const std::filesystem::path& dir, const DownloadState& stat
 
 std::vector<std::string> NamesOf(const std::vector<DownloadedFile>& shards) {
   std::vector<std::string> names;
+  names.reserve(shards.size());
   for (const DownloadedFile& shard : shards) names.push_back(shard.name);
   return names;
 }

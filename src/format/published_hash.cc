@@ -57,7 +57,8 @@ std::optional<PublishedHash> FromNote(const std::filesystem::path& path) {
   }
   const size_t first = text.find('\n');
   if (first == std::string::npos) return std::nullopt;
-  std::string_view tag = std::string_view(text).substr(first + 1);
+  std::string_view tag = text;
+  tag.remove_prefix(first + 1);
   tag = tag.substr(0, tag.find_first_of("\r\n"));
   if (tag.starts_with("W/")) tag.remove_prefix(2);
   if (tag.size() >= 2 && tag.front() == '"' && tag.back() == '"')

@@ -275,6 +275,7 @@ class KimiLinearAnswer {
  private:
   uint32_t Calls(const std::vector<Tool>& tools) {
     std::vector<uint32_t> calls;
+    calls.reserve(tools.size());
     for (const Tool& tool : tools) {
       calls.push_back(b_.Sequence({b_.Special("<|tool_call_begin|>"),
                                    b_.Literal(fmt::format("functions.{}:", tool.name)),

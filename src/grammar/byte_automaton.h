@@ -28,7 +28,8 @@ class ByteAutomaton {
     uint8_t last = 0;
     uint32_t target = 0;
     bool operator==(const Edge&) const = default;
-    auto operator<=>(const Edge&) const = default;
+    auto operator<=>(const Edge&) const =
+        default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
   };
   struct State {
     std::vector<Edge> edges;  // ascending, apart

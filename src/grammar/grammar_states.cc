@@ -28,6 +28,7 @@ GrammarStates::GrammarStates(const Grammar& grammar) : grammar_(grammar) {
   InternState();  // without tips: kDead
   tasks_.push_back({true, grammar.root(), kRoot});
   Run();
+  // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer): only now is it known
   start_ = InternState();
 }
 

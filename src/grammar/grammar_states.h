@@ -92,10 +92,10 @@ class GrammarStates {
   void Advance(uint32_t tip, uint32_t symbol);
   void AdvanceText(const Frame& frame, uint32_t symbol);
   void Run();
-  void Enter(uint32_t node, uint32_t parent);
-  void Leave(uint32_t frame);
-  void NextMember(uint32_t frame);
-  void NextItem(uint32_t frame);
+  void Enter(uint32_t index, uint32_t parent);
+  void Leave(uint32_t index);
+  void NextMember(uint32_t index);
+  void NextItem(uint32_t index);
   void PutMember(Frame frame, const Grammar::Member& member, uint32_t next);
   bool Fits(uint32_t node, uint32_t depth) const;
   bool MeetsNeeds(const Grammar::Members& members, uint64_t written, uint32_t next,

@@ -37,24 +37,25 @@ struct Position {
   int8_t to_min = 0;
   int8_t to_max = 0;
   uint32_t remainder = 0;
-  auto operator<=>(const Position&) const = default;
+  auto operator<=>(const Position&) const =
+      default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 
 int Sign(int value) { return value < 0 ? -1 : (value > 0 ? 1 : 0); }
 
 class NumberBuilder {
  public:
-  explicit NumberBuilder(const NumberBounds& bounds) : bounds_(bounds) {
-    max_whole_ = kMaxDigits;
+  explicit NumberBuilder(const NumberBounds& bounds)
+      : bounds_(bounds),
+        max_part_(bounds.integer ? 0 : kMaxDigits),
+        is_bounded_(bounds.min || bounds.max || bounds.multiple_of) {
     for (const auto* bound : {&bounds.min, &bounds.max}) {
       if (*bound) max_whole_ = std::max(max_whole_, (*bound)->value.whole.size() + 1);
     }
-    max_part_ = bounds.integer ? 0 : kMaxDigits;
     for (const auto* bound : {&bounds.min, &bounds.max}) {
       if (*bound && !bounds.integer)
         max_part_ = std::max(max_part_, (*bound)->value.part.size() + 2);
     }
-    is_bounded_ = bounds.min || bounds.max || bounds.multiple_of;
   }
 
   // False where multiple_of needs too many states.
@@ -72,6 +73,7 @@ class NumberBuilder {
   std::optional<ByteAutomaton> Build() {
     Number({});
     std::vector<ByteAutomaton::State> states;
+    // NOLINTNEXTLINE(modernize-loop-convert): it grows meanwhile
     for (size_t i = 0; i < positions_.size(); ++i) {
       const Position position = positions_[i];
       ByteAutomaton::State state;
@@ -231,9 +233,9 @@ class NumberBuilder {
   }
 
   const NumberBounds& bounds_;
-  size_t max_whole_ = 0;
-  size_t max_part_ = 0;
-  bool is_bounded_ = false;
+  size_t max_whole_ = kMaxDigits;
+  size_t max_part_;
+  bool is_bounded_;
   uint64_t modulus_ = 0;  // of the number times 10^scale_; 0: any
   size_t scale_ = 0;
   std::map<Position, uint32_t> known_;

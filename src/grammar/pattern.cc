@@ -444,6 +444,7 @@ class Fragments {
 // Makes fragments deterministic.
 class Determiniser {
  public:
+  // NOLINTNEXTLINE(readability-non-const-parameter): work_ counts it down
   Determiniser(const Fragments& fragments, uint32_t start, uint32_t end, size_t* work)
       : fragments_(fragments), end_(end), work_(*work) {
     for (const Ranges& set : fragments.sets) {
@@ -460,6 +461,7 @@ class Determiniser {
 
   CharAutomaton Run() {
     std::vector<uint32_t> next;
+    // NOLINTNEXTLINE(modernize-loop-convert): it grows meanwhile
     for (size_t i = 0; i < sets_.size(); ++i) {
       std::vector<std::vector<uint32_t>> targets(cuts_.size());
       for (const uint32_t member : *sets_[i]) {
@@ -503,6 +505,7 @@ class Determiniser {
     Closure closure;
     std::set<std::pair<uint32_t, bool>> seen;
     std::vector<std::pair<uint32_t, bool>> pending;
+    pending.reserve(from.size());
     for (const uint32_t state : from) pending.emplace_back(state, false);
     while (!pending.empty()) {
       const auto [state, ended] = pending.back();

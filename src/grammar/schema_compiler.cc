@@ -146,7 +146,7 @@ uint8_t SchemaCompiler::TypesOf(const Conjunction& terms) {
 
 // Where no type is named, keywords say what is meant.
 uint8_t SchemaCompiler::ImpliedTypes(const Conjunction& terms) {
-  static const std::pair<uint8_t, std::vector<const char*>> kKeywords[] = {
+  static const std::pair<uint8_t, std::vector<const char*>> keywords_of_types[] = {
       {kObject,
        {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
         "minProperties", "maxProperties", "dependentRequired"}},
@@ -157,7 +157,7 @@ uint8_t SchemaCompiler::ImpliedTypes(const Conjunction& terms) {
   for (const SchemaTerm& term : terms) {
     if (term.schema->Find("enum") != nullptr || term.schema->Find("const") != nullptr)
       return kAnyType;
-    for (const auto& [type, keys] : kKeywords) {
+    for (const auto& [type, keys] : keywords_of_types) {
       for (const char* key : keys) {
         if (term.schema->Find(key) != nullptr) types |= type;
       }

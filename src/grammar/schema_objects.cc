@@ -264,6 +264,7 @@ SchemaCompiler::Nodes SchemaCompiler::SpellOthers(const Others& others, Style st
 void SchemaCompiler::AddOthers(const Conjunction& terms, const std::vector<Property>& properties,
                                Style style, Grammar::Members* members) {
   std::vector<std::string> taken;
+  taken.reserve(properties.size());
   for (const Property& property : properties) taken.push_back(property.name);
   Others others = {.names = CharAutomaton::Any().AndNot(CharAutomaton::Of(taken), terms_.work()),
                    .by_pattern = {},

@@ -127,7 +127,7 @@ std::optional<Decimal> SchemaTerms::Number(const JsonValue& schema, const char* 
     return std::nullopt;
   }
   if (!value->is_number()) Refuse(schema, key, "expected a number");
-  const auto decimal = ParseDecimal(value->text);
+  std::optional<Decimal> decimal = ParseDecimal(value->text);
   if (!decimal) Refuse(schema, key, "expected a number of at most 400 digits");
   return decimal;
 }
@@ -148,7 +148,7 @@ const JsonValue* SchemaTerms::Object(const JsonValue& schema, const char* key) c
   if (value != nullptr && !value->is_object()) Refuse(schema, key, "expected an object");
   return value;
 }
-bool SchemaTerms::IsTrue(const JsonValue& schema, const char* key) const {
+bool SchemaTerms::IsTrue(const JsonValue& schema, const char* key) {
   const JsonValue* value = schema.Find(key);
   return value != nullptr && value->is_boolean() && value->boolean;
 }

@@ -24,7 +24,8 @@ struct SchemaTerm {
   const JsonValue* schema = nullptr;
   uint8_t taken = 0;
   bool operator==(const SchemaTerm&) const = default;
-  auto operator<=>(const SchemaTerm&) const = default;
+  auto operator<=>(const SchemaTerm&) const =
+      default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
 };
 using Conjunction = std::vector<SchemaTerm>;
 
@@ -50,7 +51,7 @@ class SchemaTerms {
   const std::string* String(const JsonValue& schema, const char* key) const;
   const JsonValue* Array(const JsonValue& schema, const char* key) const;
   const JsonValue* Object(const JsonValue& schema, const char* key) const;
-  bool IsTrue(const JsonValue& schema, const char* key) const;
+  static bool IsTrue(const JsonValue& schema, const char* key);
 
   [[noreturn]] void Refuse(const JsonValue& schema, std::string_view key,
                            const std::string& what) const;

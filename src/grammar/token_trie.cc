@@ -26,7 +26,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
   };
   for (const TokenId id : order) {
     const std::string_view bytes = tokenizer.TokenBytes(id);
-    const auto differs = std::ranges::mismatch(bytes, previous).in1;
+    const auto* const differs = std::ranges::mismatch(bytes, previous).in1;
     close(static_cast<size_t>(differs - bytes.begin()));
     while (path.size() < bytes.size()) {
       const auto byte = static_cast<uint8_t>(bytes[path.size()]);

@@ -200,8 +200,8 @@ std::optional<uint32_t> ReadEscape(std::string_view text, size_t at) {
 // The text with each escaped half of a character as the replacement character: programs that cut
 // texts by UTF-16 units send such halves.
 std::string ReplaceLoneSurrogates(std::string_view text) {
-  constexpr auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
-  constexpr auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };
+  const auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
+  const auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };
   std::string whole;
   whole.reserve(text.size());
   for (size_t at = 0; at < text.size();) {

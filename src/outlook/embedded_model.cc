@@ -15,7 +15,7 @@ namespace {
 // kernel still tells by what path the program was started.
 std::filesystem::path ProgramPath(const SystemTree& tree) {
   std::error_code error;
-  const auto program = std::filesystem::read_symlink(tree.At("proc/self/exe"), error);
+  std::filesystem::path program = std::filesystem::read_symlink(tree.At("proc/self/exe"), error);
   if (!error) return program;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel's own interface
   const auto* started = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -47,9 +48,9 @@ class MadeDirectories {
   MadeDirectories& operator=(const MadeDirectories&) = delete;
   ~MadeDirectories() {
     // The innermost first; one in which something lies stays.
-    for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
+    for (const auto& made : std::views::reverse(made_)) {
       std::error_code ignored;
-      std::filesystem::remove(*made, ignored);
+      std::filesystem::remove(made, ignored);
     }
   }
 

@@ -94,7 +94,7 @@ bool EqualInConstantTime(std::string_view a, std::string_view b) {
 
 std::string ParseAllowedHost(const std::string& text) {
   if (text == "*") return text;
-  const std::string name = ParseAuthority(text.starts_with("*.") ? text.substr(1) : text).name;
+  std::string name = ParseAuthority(text.starts_with("*.") ? text.substr(1) : text).name;
   const bool valid = !name.empty() && name != "." && text.find('/') == std::string::npos &&
                      (IsAddress(name) || std::ranges::all_of(name, [](unsigned char c) {
                         return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';

@@ -225,8 +225,7 @@ bool IsNeutral(const JsonValue& value, std::string_view neutral) {
 
 // Whether the field is one of kRefused, and neutral.
 bool IsNeutralField(const JsonMember& field) {
-  const auto refused =
-      std::ranges::find(kRefused, std::string_view(field.key), &RefusedField::name);
+  const auto* const refused = std::ranges::find(kRefused, field.key, &RefusedField::name);
   if (refused == kRefused.end()) return false;
   if (IsNeutral(field.value, refused->neutral)) return true;
   throw ApiError(400, fmt::format("{}: not supported; {}", field.key, refused->remedy));

@@ -483,7 +483,7 @@ HttpConnection::Awaitable<void> HttpConnection::SkipRest() {
 }
 
 std::string HttpConnection::HeadOf(const Request& request, const HttpResponse& response,
-                                   bool is_stream) const {
+                                   bool is_stream) {
   const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status,
                                  std::string_view(reason.data(), reason.size()));

@@ -77,7 +77,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Awaitable<void> PauseAndWatch(Clock::duration longest);
   Awaitable<void> EndWatch();
 
-  std::string HeadOf(const Request& request, const HttpResponse& response, bool is_stream) const;
+  static std::string HeadOf(const Request& request, const HttpResponse& response, bool is_stream);
   Clock::duration Scaled(std::chrono::milliseconds time) const;
   void CancelIo();
   void SetDeadline(Clock::time_point deadline);

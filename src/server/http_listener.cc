@@ -254,7 +254,13 @@ class HttpListener::Impl {
 
 HttpListener::HttpListener(const ListenerOptions& options, HttpHandler& handler)
     : impl_(WithStandardErrors([&] { return std::make_unique<Impl>(options, handler); })) {}
-HttpListener::~HttpListener() { impl_->Stop(); }
+HttpListener::~HttpListener() {
+  try {
+    impl_->Stop();
+  } catch (...) {
+    std::terminate();  // no memory is left to stop the threads with
+  }
+}
 int HttpListener::Start() {
   return WithStandardErrors([&] { return impl_->Start(); });
 }

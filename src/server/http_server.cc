@@ -208,8 +208,7 @@ class HttpServer::Impl : public HttpHandler {
       case Endpoint::kModels:
         return JsonResponse(ListModels(model_));
       case Endpoint::kModel:
-        return JsonResponse(
-            DescribeModel(model_, std::string_view(request.path).substr(sizeof("/models"))));
+        return JsonResponse(DescribeModel(model_, request.path.substr(sizeof("/models"))));
       case Endpoint::kMetrics:
         response.content_type = "text/plain; version=0.0.4";
         response.body = WriteMetrics(Metrics());
@@ -269,7 +268,13 @@ class HttpServer::Impl : public HttpHandler {
 
 HttpServer::HttpServer(const HttpOptions& options, const ServedModel& model, Backend& backend)
     : impl_(std::make_unique<Impl>(options, model, backend)) {}
-HttpServer::~HttpServer() { impl_->Stop(0); }
+HttpServer::~HttpServer() {
+  try {
+    impl_->Stop(0);
+  } catch (...) {
+    std::terminate();  // no memory is left to stop the threads with
+  }
+}
 int HttpServer::Start() { return impl_->Start(); }
 void HttpServer::CheckAddress(const HttpOptions& options) {
   HttpListener::CheckAddress(ListenerOptionsOf(options));

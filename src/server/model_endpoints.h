@@ -17,8 +17,8 @@ std::string ListModels(const ServedModel& model);
 /// Of /models/NAME.
 std::string DescribeModel(const ServedModel& model, std::string_view name);
 /// Of /tokenize and /detokenize.
-std::string Tokenize(const ServedModel& model, const std::string& body);
-std::string Detokenize(const ServedModel& model, const std::string& body);
+std::string Tokenize(const ServedModel& model, const std::string& text);
+std::string Detokenize(const ServedModel& model, const std::string& text);
 /// Of /metrics: figures by their names, as Prometheus reads them.
 std::string WriteMetrics(const std::vector<std::pair<std::string, double>>& metrics);
 

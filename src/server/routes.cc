@@ -30,7 +30,7 @@ constexpr std::array kRoutes = {
 };
 
 const Route* RouteOf(std::string_view path) {
-  const auto found = std::ranges::find_if(kRoutes, [&](const Route& route) {
+  const auto* const found = std::ranges::find_if(kRoutes, [&](const Route& route) {
     const bool is_folder = route.path.size() > 1 && route.path.ends_with('/');
     return is_folder ? path.starts_with(route.path) : path == route.path;
   });

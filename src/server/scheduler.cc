@@ -27,7 +27,7 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 
 // Of the exception that is being handled. Needs no memory where none is left.
 std::string FailureText() {
-  const std::string least = "out of memory";  // inside the string itself
+  std::string least = "out of memory";  // inside the string itself
   try {
     throw;
   } catch (const std::bad_alloc&) {

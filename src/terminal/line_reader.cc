@@ -57,8 +57,8 @@ unsigned char InsertPaste(EditLine* line, wint_t) {
     if (el_wgetc(line, &character) != 1) return CC_EOF;
     sent += character;
   }
-  const std::wstring text =
-      PastedText(std::wstring_view(sent).substr(0, sent.size() - kPasteEnds.size()));
+  sent.resize(sent.size() - kPasteEnds.size());
+  const std::wstring text = PastedText(sent);
   return text.empty() || el_winsertstr(line, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
