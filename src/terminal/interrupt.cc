@@ -14,13 +14,13 @@ namespace {
 
 volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t ending = 0;
-volatile std::sig_atomic_t descriptor = -1;
+volatile std::sig_atomic_t wake_descriptor = -1;
 
 // Any thread may run a handler, so the one that waits for input is woken by a descriptor.
 void Wake() {
   const int error = errno;
   const uint64_t one = 1;
-  if (descriptor >= 0 && ::write(descriptor, &one, sizeof(one)) < 0) {
+  if (wake_descriptor >= 0 && ::write(wake_descriptor, &one, sizeof(one)) < 0) {
     // It holds more signals than anybody counts.
   }
   errno = error;
@@ -69,16 +69,17 @@ void CatchInterrupts() {
 }
 
 void CountInterrupts() {
-  if (descriptor < 0) descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_descriptor < 0) wake_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   Catch(SIGINT, OnInterrupt);
   for (const int signal : {SIGTERM, SIGHUP}) Catch(signal, OnEnd);
 }
 
-int InterruptDescriptor() { return descriptor; }
+int InterruptDescriptor() { return wake_descriptor; }
 
 void DrainInterrupts() {
   uint64_t count = 0;
-  if (descriptor >= 0 && ::read(descriptor, &count, sizeof(count)) < 0) return;  // none came
+  if (wake_descriptor >= 0 && ::read(wake_descriptor, &count, sizeof(count)) < 0)
+    return;  // none came
 }
 
 int NumInterrupts() { return interrupts; }
