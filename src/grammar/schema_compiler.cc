@@ -53,8 +53,8 @@ SchemaCompiler::Nodes SchemaCompiler::Alternatives(const Conjunction& terms, uin
   for (const SchemaTerm& term : terms) {
     const JsonValue* excluded = term.schema->Find("not");
     if (excluded == nullptr) continue;
-    const bool excludes_all =
-        terms_.IsTrue(*term.schema, "not") || (excluded->is_object() && excluded->members.empty());
+    const bool excludes_all = SchemaTerms::IsTrue(*term.schema, "not") ||
+                              (excluded->is_object() && excluded->members.empty());
     if (excludes_all) return {Impossible(terms, "not", "excludes everything")};
     terms_.Unbound(*term.schema, "not");
   }
@@ -89,7 +89,7 @@ bool SchemaCompiler::Distribute(const Conjunction& terms, uint8_t types, Style s
                                                          {"oneOf", SchemaTerm::kOneOf}};
   for (size_t i = 0; i < terms.size(); ++i) {
     const JsonValue& schema = *terms[i].schema;
-    const bool is_nullable = terms_.IsTrue(schema, "nullable") &&
+    const bool is_nullable = SchemaTerms::IsTrue(schema, "nullable") &&
                              (terms[i].taken & SchemaTerm::kNullable) == 0 && i == 0;
     if (is_nullable) {
       Conjunction rest = terms;
@@ -246,7 +246,7 @@ void SchemaCompiler::AddBound(const JsonValue& schema, bool is_min, NumberBounds
     const bool is_tighter = !bound || (is_min ? order > 0 : order < 0) || (order == 0 && excluded);
     if (is_tighter) bound = {*value, excluded};
   };
-  tighten(terms_.Number(schema, plain), terms_.IsTrue(schema, exclusive));
+  tighten(terms_.Number(schema, plain), SchemaTerms::IsTrue(schema, exclusive));
   tighten(terms_.Number(schema, exclusive), true);
 }
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -48,9 +47,10 @@ class MadeDirectories {
   MadeDirectories& operator=(const MadeDirectories&) = delete;
   ~MadeDirectories() {
     // The innermost first; one in which something lies stays.
-    for (const auto& made : std::views::reverse(made_)) {
+    // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot read libstdc++'s reversed views
+    for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
       std::error_code ignored;
-      std::filesystem::remove(made, ignored);
+      std::filesystem::remove(*made, ignored);
     }
   }
 
