@@ -117,6 +117,7 @@ checkout=$(cd "$(dirname "$0")/.." && pwd)
 (($# > 0)) || set -- run test
 work=$(mktemp -d "${TMPDIR:-/tmp}/bare-machine.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'exit 143' TERM INT HUP  # so that the line above takes effect
 mkdir "$work/root"
 unshare --mount --propagation private --pid --fork --kill-child \
   "$checkout/scripts/bare_machine.sh" --inside "$work/root" "$checkout" "$from" "$@"
